@@ -17,10 +17,12 @@ const FIXED: [&str; 3] = [
 ];
 
 /// Helm gives a template the files of the chart's own directory only.
-const COPIES: [(&str, &str); 4] = [
+const COPIES: [(&str, &str); 6] = [
     ("dashboards", "alerts.yaml"),
+    ("dashboards", "detections.yaml"),
     ("dashboards", "exporter-health.json"),
     ("dashboards", "organization-activity.json"),
+    ("dashboards", "organization-records.json"),
     ("deploy/kubernetes/components/collector", "collector.yaml"),
 ];
 

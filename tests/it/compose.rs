@@ -152,7 +152,9 @@ fn the_services_find_each_other() {
     assert!(strings(&grafana["volumes"]).contains(&format!("../../dashboards:{directory}:ro")));
     let home = text(&grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]);
     let home = yaml(&home.replace(&directory, "dashboards"));
-    let loki = named(&home["templating"]["list"], "loki");
+    assert_eq!(home["uid"], "organization-activity");
+    let records = yaml("dashboards/organization-records.json");
+    let loki = named(&records["templating"]["list"], "loki");
     assert_has!(*loki, { "type": "datasource", "query": sources[1]["type"] });
 }
 

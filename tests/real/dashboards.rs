@@ -15,9 +15,10 @@ use crate::support::binary::{KEY, exporter, launch};
 use crate::support::files::{array, file, named, text, yaml};
 use crate::support::parts::{Alertmanager, Collector, Prometheus, number, promtool, tool, until};
 
-pub(crate) const FILES: [&str; 2] = [
+pub(crate) const FILES: [&str; 3] = [
     "dashboards/organization-activity.json",
     "dashboards/exporter-health.json",
+    "dashboards/organization-records.json",
 ];
 
 /// What Grafana puts in place of a variable; every choice is *All* unless a test chooses.
@@ -93,8 +94,8 @@ async fn assert_panels_have_data(prometheus: &Prometheus, chosen: &[(&str, &str)
                     for (label, value) in one["metric"].as_object().unwrap() {
                         name = name.replace(&format!("{{{{{label}}}}}"), &text(value));
                     }
-                    // The series of a table have columns instead.
-                    let is_new = legend.is_empty() || names.insert(name.clone());
+                    // The series of a table have columns instead, and a sparkline ends with its present value.
+                    let is_new = legend.is_empty() || names.insert((is_instant, name.clone()));
                     let is_named = legend.is_empty() || !name.trim().is_empty();
                     assert!(is_new && is_named, "{title}: {}", one["metric"]);
                     let values = [
@@ -115,7 +116,7 @@ async fn assert_panels_have_data(prometheus: &Prometheus, chosen: &[(&str, &str)
 
 /// Returns what a variable offers: values of a label, or labels of a result.
 async fn choices(prometheus: &Prometheus, name: &str, chosen: &[(&str, &str)]) -> Vec<Value> {
-    let dashboard = yaml(FILES[0]);
+    let dashboard = yaml(FILES[2]);
     let query = &named(&dashboard["templating"]["list"], name)["query"];
     let query = filled_in(query, chosen);
     let (function, inside) = query.trim_end_matches(')').split_once('(').unwrap();
@@ -192,7 +193,7 @@ async fn shows_two_organizations(program: &str) {
         "{actors:?}"
     );
 
-    let [activity, health] = FILES.map(yaml);
+    let [activity, health, _] = FILES.map(yaml);
     // Whatever the time of day, it is an unusual hour.
     let hour = Timestamp::now().as_second() / 3600 % 24;
     let [begin, end] = [hour + 22, hour + 2].map(|hour| (hour % 24).to_string());
@@ -201,7 +202,12 @@ async fn shows_two_organizations(program: &str) {
         ("$quiet_from", &begin),
         ("$quiet_until", &end),
     ];
-    assert_panels_have_data(&prometheus, &chosen, "Firing alerts,Certificates expire in").await;
+    assert_panels_have_data(
+        &prometheus,
+        &chosen,
+        "Firing alerts,Firing detections,Certificates expire in",
+    )
+    .await;
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     let people = truth.counts.keys().filter_map(|(_, actor)| *actor);
     let people = people.collect::<BTreeSet<i64>>().len();
@@ -247,7 +253,7 @@ async fn shows_two_organizations(program: &str) {
     .await;
 
     let chosen = [("$instance", other.as_str())];
-    let without = "Firing alerts,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Delay,Organizations";
+    let without = "Firing alerts,Firing detections,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Organizations";
     assert_panels_have_data(&prometheus, &chosen, without).await;
     for title in "Events,Active people,At unusual hours,Gaps,Blockers,Overdue".split(',') {
         prometheus
@@ -316,9 +322,10 @@ async fn history_has_the_true_unusual_hours_and_weeks() {
             }
         }
         let ask = async |title: &str, query: usize, at: i64, range: i64| {
-            let range = format!("{range}s");
+            let (seconds, range) = (range.to_string(), format!("{range}s"));
             let steps = [("$__rate_interval", "360s"), ("$__interval", "300s")];
-            let chosen = [&[("$__range", &*range)], &steps[..]].concat();
+            let ranges = [("$__range_s", &*seconds), ("$__range", &*range)];
+            let chosen = [&ranges[..], &steps[..]].concat();
             let query = panel(&dashboard, title, query, &chosen);
             let parameters = [("query", &*query), ("time", &at.to_string())];
             server.api("query", &parameters).await["result"].take()
@@ -354,6 +361,10 @@ fn every_alert_fires_when_it_should_and_only_then() {
     let rules = "dashboards/alerts.yaml";
     promtool(&["check", "rules", "--lint=all", "--lint-fatal", rules]).expect("no remark");
     promtool(&["test", "rules", "dashboards/alerts.test.yaml"]).expect("every alert as expected");
+    let detections = "dashboards/detections.yaml";
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal", detections]).expect("no remark");
+    promtool(&["test", "rules", "dashboards/detections.test.yaml"])
+        .expect("every detection as expected");
     promtool(&["check", "config", "deploy/prometheus/prometheus.yml"]).expect("it finds the rules");
 }
 

@@ -168,6 +168,7 @@ fn runbooks_become_links_and_dashboards_fit_into_an_annotation() {
     for (name, json) in [
         ("health", "exporter-health.json"),
         ("organization-activity", "organization-activity.json"),
+        ("organization-records", "organization-records.json"),
     ] {
         let map = object(&objects, "ConfigMap", &format!("orgdata-exporter-{name}"));
         assert_has!(*map, {

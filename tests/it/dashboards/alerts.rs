@@ -1,4 +1,4 @@
-//! `alerts.yaml`, its tests and its runbooks.
+//! `alerts.yaml` and `detections.yaml`, their tests and their runbooks.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,49 @@ use serde_json::Value;
 use super::queries::selectors;
 use crate::support::files::{array, file, names, text, yaml};
 
-/// Returns the rules by name.
-pub(super) fn alerts() -> BTreeMap<String, Value> {
-    let rules = yaml("dashboards/alerts.yaml")["groups"][0]["rules"].clone();
-    let rules = array(&rules).iter();
+/// Returns the rules of a file, alerts and what they record.
+pub(super) fn rules(file: &str) -> Vec<Value> {
+    let rules = yaml(&format!("dashboards/{file}"))["groups"][0]["rules"].clone();
+    array(&rules).to_vec()
+}
+
+/// Returns the alerts of a file by name.
+fn named(file: &str, least: usize) -> BTreeMap<String, Value> {
+    let mut rules = rules(file);
+    rules.retain(|rule| !rule["alert"].is_null());
     let count = rules.len();
     let alerts: BTreeMap<String, Value> = rules
-        .map(|rule| (text(&rule["alert"]), rule.clone()))
+        .into_iter()
+        .map(|rule| (text(&rule["alert"]), rule))
         .collect();
-    assert!(count > 20 && alerts.len() == count, "a name is there twice");
+    let is_right = count > least && alerts.len() == count;
+    assert!(is_right, "{file}: a name is missing, or there twice");
     alerts
+}
+
+/// Returns the alerts about the exporter.
+pub(super) fn alerts() -> BTreeMap<String, Value> {
+    named("alerts.yaml", 20)
+}
+
+/// Returns the alerts about the activity of the organization.
+pub(super) fn detections() -> BTreeMap<String, Value> {
+    named("detections.yaml", 5)
 }
 
 #[test]
 fn an_alert_says_what_is_wrong_and_what_to_do() {
-    for (name, rule) in alerts() {
-        assert!(name.starts_with("OrgdataExporter"), "{name}");
+    assert!(
+        alerts()
+            .keys()
+            .all(|name| name.starts_with("OrgdataExporter"))
+    );
+    assert!(
+        detections()
+            .keys()
+            .all(|name| name.starts_with("OrgdataDetection"))
+    );
+    for (name, rule) in alerts().into_iter().chain(detections()) {
         let severity = text(&rule["labels"]["severity"]);
         let is_known = ["critical", "warning", "info"].contains(&severity.as_str());
         assert!(is_known, "{name}: {severity}");
@@ -43,9 +70,11 @@ fn an_alert_says_what_is_wrong_and_what_to_do() {
 
 #[test]
 fn every_alert_has_a_runbook_and_a_row_in_the_documentation() {
-    let alerts = alerts();
+    let (alerts, detections) = (alerts(), detections());
     let list = file("docs/metrics.md");
-    for (name, rule) in &alerts {
+    // What nothing loads by default is described beside the file.
+    let own = file("dashboards/README.md");
+    for (name, rule) in alerts.iter().chain(&detections) {
         let path = format!("dashboards/runbooks/{name}.md");
         assert_eq!(rule["annotations"]["runbook_url"], path);
         let page = file(&path);
@@ -60,11 +89,46 @@ fn every_alert_has_a_runbook_and_a_row_in_the_documentation() {
         let has_kubectl = page.contains("`kubectl ");
         assert!(is_filled && has_kubectl, "{path} has an empty part");
         let row = format!("| [`{name}`](../{path}) | {severity} |");
-        assert!(list.contains(&row), "docs/metrics.md has no row {row}");
+        let own_row = format!("| [`{name}`](runbooks/{name}.md) | {severity} |");
+        let is_listed = list.contains(&row) || own.contains(&own_row);
+        assert!(is_listed, "no page has the row {row}");
     }
     assert_eq!(list.matches("| [`OrgdataExporter").count(), alerts.len());
-    let pages: Vec<String> = alerts.keys().map(|name| format!("{name}.md")).collect();
+    let names_of = alerts.keys().chain(detections.keys());
+    let mut pages: Vec<String> = names_of.map(|name| format!("{name}.md")).collect();
+    pages.sort();
     assert_eq!(names("dashboards/runbooks"), pages);
+}
+
+/// What looks like a finding and is none.
+const HARMLESS: [&str; 6] = [
+    "a weekend",
+    "an outage that is over",
+    "a backfill",
+    "a restart",
+    "a new exporter",
+    "folded actors",
+];
+
+#[test]
+fn every_detection_is_tested_to_fire_and_to_stay_quiet() {
+    let tests = yaml("dashboards/detections.test.yaml")["tests"].clone();
+    let tests = array(&tests);
+    for name in detections().keys() {
+        let of = |test: &Value| -> Vec<Value> {
+            let cases = array(&test["alert_rule_test"]).iter();
+            let cases = cases.filter(|case| case["alertname"] == *name);
+            cases.map(|case| case["exp_alerts"].clone()).collect()
+        };
+        let mut all = tests.iter().flat_map(of);
+        assert!(all.any(|alerts| alerts.is_array()), "{name} never fires");
+        for harmless in HARMLESS {
+            let test = tests.iter().find(|test| test["name"] == harmless).unwrap();
+            let expected = of(test);
+            let is_quiet = !expected.is_empty() && expected.iter().all(Value::is_null);
+            assert!(is_quiet, "{name}: {harmless}");
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use orgdata_exporter::commands::Cli;
 use orgdata_exporter::metrics::certificates::Certificate;
 use orgdata_exporter::metrics::exposition::Format;
 
-use super::alerts::alerts;
+use super::alerts::{alerts, detections, rules};
 use super::queries::{grouping, selectors};
 use super::{dashboards, queries};
 use crate::support::busy::{busy, encode};
@@ -158,8 +158,10 @@ fn every_metric_that_is_named_exists_and_is_in_a_dashboard() {
 fn every_label_in_a_query_is_one_of_its_metric() {
     let families = families();
     let mut queries = queries();
-    let alerts = alerts().into_iter();
-    queries.extend(alerts.map(|(name, rule)| (name, text(&rule["expr"]))));
+    for file in ["alerts.yaml", "detections.yaml"] {
+        let exprs = rules(file).into_iter();
+        queries.extend(exprs.map(|rule| (file.to_owned(), text(&rule["expr"]))));
+    }
     for dashboard in dashboards() {
         for variable in array(&dashboard["templating"]["list"]) {
             let query = text(&variable["query"]);
@@ -229,7 +231,8 @@ fn every_flag_that_is_named_exists() {
 
 #[test]
 fn every_command_and_alert_in_a_runbook_exists() {
-    let (command, alerts) = (Cli::command(), alerts());
+    let (command, mut alerts) = (Cli::command(), alerts());
+    alerts.extend(detections());
     let dead_letters = command.find_subcommand("dead-letters").unwrap();
     let mut files = dashboard_files();
     files.retain(|(path, _)| !path.ends_with(".json"));
@@ -248,8 +251,9 @@ fn every_command_and_alert_in_a_runbook_exists() {
                 assert!(is_value, "{path}: {}", words[2]);
             }
         }
-        for name in words(&text, "OrgdataExporter", |c| c.is_ascii_alphanumeric()) {
-            let is_alert = name == "OrgdataExporter" || alerts.contains_key(name);
+        for name in words(&text, "Orgdata", |c| c.is_ascii_alphanumeric()) {
+            let is_alert = ["OrgdataExporter", "OrgdataDetection"].contains(&name)
+                || alerts.contains_key(name);
             assert!(is_alert, "{path} names {name}");
         }
     }

@@ -2,6 +2,7 @@
 
 mod equal;
 mod notes;
+mod rendered;
 mod values;
 
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@
 {{/* The labels of selectors, which no upgrade can change. Takes root and the part, which is "" for the exporter. */}}
 {{- define "orgdata-exporter.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ compact (list (include "orgdata-exporter.name" $root) (index . 1)) | join "-" }}
+app.kubernetes.io/name: {{ compact (list (include "orgdata-exporter.name" $root) (index . 1)) | join "-" | quote }}
 app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end -}}
 
@@ -49,7 +49,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end -}}
 {{- $own := include "orgdata-exporter.selectorLabels" (list $root $part) | fromYaml -}}
 metadata:
-  name: {{ .name | default (compact (list (include "orgdata-exporter.fullname" $root) $part) | join "-") }}
+  name: {{ .name | default (compact (list (include "orgdata-exporter.fullname" $root) $part) | join "-") | quote }}
   namespace: {{ .namespace | default (include "orgdata-exporter.namespace" $root) | quote }}
   labels:
     {{- mergeOverwrite $labels $root.Values.commonLabels (.labels | default dict) $own | toYaml | nindent 4 }}
@@ -93,7 +93,7 @@ hostAliases:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.dnsPolicy }}
-dnsPolicy: {{ . }}
+dnsPolicy: {{ . | quote }}
 {{- end }}
 {{- with .Values.dnsConfig }}
 dnsConfig:
@@ -130,7 +130,7 @@ httpGet:
 {{/* What the exporter's container and that of `helm test` have in common. */}}
 {{- define "orgdata-exporter.envFrom" -}}
 - configMapRef:
-    name: {{ include "orgdata-exporter.fullname" . }}
+    name: {{ include "orgdata-exporter.fullname" . | quote }}
 {{- with .Values.extraEnvFrom }}
 {{ toYaml . }}
 {{- end }}
@@ -172,12 +172,12 @@ httpGet:
     # 0444 in decimal, since some YAML parsers read 0444 as 444.
     defaultMode: 292
     items:
-      - key: {{ .Values.api.secretKey }}
-        path: {{ .Values.api.secretKey }}
+      - key: {{ .Values.api.secretKey | quote }}
+        path: {{ .Values.api.secretKey | quote }}
 {{- with .Values.api.caConfigMap }}
 - name: api-ca
   configMap:
-    name: {{ . }}
+    name: {{ . | quote }}
 {{- end }}
 {{- with .Values.metrics.hashKeySecret }}
 - name: hash-key
@@ -220,7 +220,7 @@ volumeClaimTemplates:
       resources:
         requests:
           # The file (state.maxSize), its write-ahead log, and copies of it that were found damaged and set aside.
-          storage: {{ .Values.persistence.size }}
+          storage: {{ .Values.persistence.size | quote }}
     status:
       phase: Pending
 {{- end -}}
@@ -229,15 +229,15 @@ volumeClaimTemplates:
 {{/* How a monitor scrapes. Takes root, the values of the monitor, and what the relabelings begin with, if anything. */}}
 {{- define "orgdata-exporter.endpoint" -}}
 {{- with .monitor -}}
-path: {{ $.root.Values.web.telemetryPath | default "/metrics" }}
+path: {{ $.root.Values.web.telemetryPath | default "/metrics" | quote }}
 scheme: {{ lower $.root.Values.web.scheme }}
-interval: {{ .interval }}
-scrapeTimeout: {{ .scrapeTimeout }}
+interval: {{ .interval | quote }}
+scrapeTimeout: {{ .scrapeTimeout | quote }}
 {{- if .honorLabels }}
 honorLabels: true
 {{- end }}
 {{- with .proxyUrl }}
-proxyUrl: {{ . }}
+proxyUrl: {{ . | quote }}
 {{- end }}
 {{- with .tlsConfig }}
 tlsConfig:
@@ -291,8 +291,23 @@ labelLimit: {{ .labelLimit | int64 }}
 {{- end -}}
 {{- end -}}
 
-{{/* The port of an address. */}}
+{{/* The port of an address, as the exporter reads it: a collector's may be HOST:PORT. Without a scheme and a port, it depends on more variables
+which port is meant. */}}
 {{- define "orgdata-exporter.port" -}}
-{{- $address := urlParse . -}}
+{{- $text := toString . | trim -}}
+{{- if not (or (contains "://" $text) (regexMatch ":[0-9]+$" $text)) -}}
+{{- fail (printf "networkPolicy: %s has neither a scheme nor a port; write it as https://HOST or HOST:PORT" $text) -}}
+{{- end -}}
+{{- $address := urlParse (ternary $text (print "https://" $text) (contains "://" $text)) -}}
 {{- regexFind ":[0-9]+$" $address.host | trimPrefix ":" | default (ternary "80" "443" (eq $address.scheme "http")) -}}
+{{- end -}}
+
+{{/* An expression of files/detections.yaml with the pattern and the hours of the values. */}}
+{{- define "orgdata-exporter.detection" -}}
+{{- with (index . 0).Values.prometheusRule.detections -}}
+{{- index $ 1
+  | replace "\"(?i).*(delete|remove|export|role|permission).*\"" (quote .sensitiveTypes)
+  | replace ">= bool 20" (printf ">= bool %d" (int64 .quietFrom))
+  | replace "< bool 6" (printf "< bool %d" (int64 .quietUntil)) -}}
+{{- end -}}
 {{- end -}}
