@@ -218,6 +218,7 @@ fn reader(
         reread_interval,
         reread_window: Duration::from_secs(3600),
         page_size: PAGE as u32,
+        excluded: orgdata_exporter::tail::Excluded::default(),
     };
     let tail = Tail::new(
         client.clone(),

@@ -180,7 +180,7 @@ impl<S: Export + 'static> Parts<S> {
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
-        if let Some(audit) = settings.audit {
+        if let Some(audit) = settings.audit.clone() {
             metrics.loops.enable(Loop::Audit);
             let (client, ledger) = (client.clone(), ledger.clone());
             let tail = Tail::new(client, ledger, state, metrics.clone(), audit);

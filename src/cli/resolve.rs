@@ -66,6 +66,7 @@ impl Settings {
             reread_interval: flags.audit.reread_interval,
             reread_window: flags.audit.reread_window,
             page_size: flags.api.page_size,
+            excluded: tail::Excluded::default(),
         });
         let tickets = tickets(flags)?;
         if audit.is_none() && tickets.is_none() {

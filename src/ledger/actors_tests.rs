@@ -109,6 +109,8 @@ fn named(activity_type: impl Into<String>, actor: impl ToString, name: Option<&s
             }),
             malformed: false,
         }),
+        is_uncounted: false,
+        is_unsent: false,
         raw: alone("{}"),
     }
 }

@@ -217,6 +217,8 @@ pub(super) fn entry(number: u64, created_at: Timestamp) -> NewEntry {
             }),
             malformed: false,
         }),
+        is_uncounted: false,
+        is_unsent: false,
         // Every text differs, as real ones do.
         raw: alone(format!(
             "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}\"}}",

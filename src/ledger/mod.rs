@@ -63,6 +63,8 @@ pub struct Status {
     pub backlog: u64,
     /// When the oldest of them arrived.
     pub oldest: Option<Timestamp>,
+    /// The records of all entries that were created up to this time are delivered.
+    pub delivered_through: Option<Timestamp>,
     /// Dead letters in the file.
     pub dead_letters: u64,
     /// Records that became dead letters.

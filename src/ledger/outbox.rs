@@ -90,6 +90,24 @@ pub(super) struct Outbox {
     open_page: Option<(i64, Vec<Bytes>)>,
 }
 
+/// Returns the time up to which the records of all entries are delivered: until the tail is complete, or the oldest record that waits was
+/// created. There is none before the history is complete.
+pub(super) fn delivered_through(
+    transaction: &Transaction<'_>,
+    tail: &TailState,
+) -> rusqlite::Result<Option<Timestamp>> {
+    if tail.first.is_some() || tail.history.is_some() {
+        return Ok(None);
+    }
+    let oldest: Option<i64> = transaction
+        .prepare_cached("SELECT min(oldest) FROM outbox")?
+        .query_row([], |row| row.get(0))?;
+    let before = oldest.map(|oldest| timestamp(oldest - 1));
+    Ok(tail
+        .complete_through
+        .map(|through| before.map_or(through, |before| before.min(through))))
+}
+
 // === impl Outbox ===
 
 impl Outbox {

@@ -34,6 +34,8 @@ pub struct LedgerState {
     pub recreated_at: Option<Timestamp>,
     /// The newest creation time of the ids that were pruned so far.
     pub pruned: Option<Timestamp>,
+    /// The records of all entries up to this time are delivered.
+    pub delivered_through: Option<Timestamp>,
     /// The tail's state.
     pub tail: TailState,
     /// Everything that was counted, to be published.
@@ -85,6 +87,7 @@ impl Ledger {
         let status = Status {
             organization: state.organization.clone(),
             backlog: backlog.cast_unsigned(),
+            delivered_through: state.delivered_through,
             ..Status::default()
         };
         let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
@@ -111,9 +114,6 @@ impl Ledger {
         let encoder = &*self.options.encoder;
         let letters = unreadable(&commit, encoder);
         let transaction = begin(&self.connection, self.fence)?;
-        if let Some(tail) = &commit.tail {
-            schema::write_tail(&transaction, tail)?;
-        }
         if let Some((id, name)) = &commit.organization {
             transaction
                 .prepare_cached("UPDATE state SET organization = ?1, organization_name = ?2")?
@@ -137,6 +137,11 @@ impl Ledger {
             let (records, sweep) = (records(&commit, &gaps), Some(commit.sweep));
             waiting = outbox::push(&transaction, encoder, records, sweep)?;
         }
+        let mut delivered = self.status.borrow().delivered_through;
+        if let Some(tail) = &commit.tail {
+            delivered = delivered.max(outbox::delivered_through(&transaction, tail)?);
+            schema::write_tail(&transaction, tail, delivered)?;
+        }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
 
@@ -149,6 +154,7 @@ impl Ledger {
         self.update_status(|status| {
             status.commits += 1;
             status.backlog += waiting;
+            status.delivered_through = delivered;
             status.dead_lettered += letters.len() as u64;
             status.evicted += evicted;
             status.organization = commit.organization.or(status.organization.take());
@@ -282,7 +288,7 @@ fn records<'a>(
         trace: commit.trace,
     };
     let entries = commit.entries.iter();
-    let entries = entries.filter(|entry| entry.is_taken() && entry.event.is_ok());
+    let entries = entries.filter(|entry| entry.is_record() && !entry.is_unsent);
     let entries =
         entries.map(move |entry| record(RecordKind::Entry, &*entry.raw, entry.created_at));
     let gaps = gaps.iter();
@@ -308,22 +314,37 @@ fn unreadable(commit: &Commit, encoder: &dyn Encode) -> Vec<DeadLetter> {
 /// Returns the changes that do not depend on the file.
 fn changes(commit: &Commit) -> Changes {
     let entries = || commit.entries.iter();
-    let taken_as = |disposition| entries().filter(move |entry| entry.disposition == disposition);
-    let malformed = entries().filter(|entry| entry.is_taken() && entry.is_malformed());
+    let count =
+        |is_one: fn(&NewEntry) -> bool| entries().filter(|entry| is_one(entry)).count() as u64;
     let totals = [
-        (Total::Late, taken_as(Disposition::Late).count() as u64),
+        (
+            Total::Late,
+            count(|entry| entry.is_counted() && entry.disposition == Disposition::Late),
+        ),
         (
             Total::Backdated,
-            taken_as(Disposition::Backdated).count() as u64,
+            count(|entry| entry.disposition == Disposition::Backdated),
+        ),
+        (
+            Total::Uncounted,
+            count(|entry| entry.is_event() && entry.is_uncounted),
+        ),
+        (
+            Total::Unsent,
+            count(|entry| entry.is_record() && entry.is_unsent),
+        ),
+        (
+            Total::Malformed,
+            count(|entry| entry.is_taken() && entry.is_malformed()),
         ),
         (Total::Duplicate, commit.duplicates),
-        (Total::Malformed, malformed.count() as u64),
         (Total::Recoveries, u64::from(commit.recovered)),
         (Total::Gaps, commit.gaps.len() as u64),
         (Total::Filtered, commit.filtered),
     ];
     let now = commit.present();
-    let live = taken_as(Disposition::Live).filter(|entry| entry.event.is_ok());
+    let live =
+        entries().filter(|entry| entry.is_counted() && entry.disposition == Disposition::Live);
     let delay = |created_at| now.duration_since(created_at).as_secs_f64().max(0.0);
     Changes {
         totals: totals.into_iter().filter(|(_, count)| *count > 0).collect(),
@@ -385,7 +406,7 @@ pub(super) fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
     let tail = schema::read_tail(file)?;
     file.query_row(
         "SELECT instance_id, organization, organization_name, created_at, recreated_at, pruned_at, newest_at,
-                (SELECT coalesce(sum(count), 0) FROM events) FROM state",
+                (SELECT coalesce(sum(count), 0) FROM events), delivered_through FROM state",
         [],
         |row| {
             let time = |at: Option<i64>| at.map(timestamp);
@@ -400,6 +421,7 @@ pub(super) fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
                 tail,
                 counted,
                 events: row.get(7)?,
+                delivered_through: time(row.get(8)?),
             })
         },
     )

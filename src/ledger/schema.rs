@@ -3,6 +3,7 @@
 //! Times are microseconds since the epoch. Ids are 64-bit hashes, stored as SQLite's signed integers. There is one schema: a file of another
 //! version is refused.
 
+use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::micros;
@@ -10,7 +11,7 @@ use super::tail_state::TailState;
 use crate::util;
 
 /// The version of the schema.
-pub(super) const VERSION: i64 = 5;
+pub(super) const VERSION: i64 = 6;
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -35,6 +36,8 @@ CREATE TABLE state (
     pruned_at         INTEGER,
     -- Changes with each process that opens the file; a process that finds another value stops.
     fence             INTEGER NOT NULL,
+    -- The records of all entries that were created up to this time were delivered when the row was written.
+    delivered_through INTEGER,
     tail              TEXT NOT NULL
 ) STRICT;
 
@@ -165,17 +168,21 @@ pub(super) fn create(
             fastrand::i64(1..)
         ],
     )?;
-    write_tail(&transaction, &TailState::new(filters.to_owned()))?;
+    write_tail(&transaction, &TailState::new(filters.to_owned()), None)?;
     transaction.commit()
 }
 
-/// Writes the tail's state.
-pub(super) fn write_tail(connection: &Connection, tail: &TailState) -> rusqlite::Result<()> {
+/// Writes the tail's state, and through which time records are delivered.
+pub(super) fn write_tail(
+    connection: &Connection,
+    tail: &TailState,
+    delivered: Option<Timestamp>,
+) -> rusqlite::Result<()> {
     let json = serde_json::to_string(tail)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     connection
-        .prepare_cached("UPDATE state SET tail = ?1")?
-        .execute([json])?;
+        .prepare_cached("UPDATE state SET tail = ?1, delivered_through = ?2")?
+        .execute(params![json, delivered.map(micros)])?;
     Ok(())
 }
 

@@ -83,6 +83,10 @@ pub struct NewEntry {
     pub disposition: Disposition,
     /// What it counts as, or why it cannot be counted.
     pub event: Result<NewEvent, String>,
+    /// It matches `--metrics.exclude-activity-types`: not counted.
+    pub is_uncounted: bool,
+    /// It matches `--otlp.exclude-activity-types`: not sent.
+    pub is_unsent: bool,
     /// The entry as the service wrote it.
     pub raw: SharedText,
 }
@@ -207,6 +211,10 @@ labels! {
         Filtered => "filtered",
         /// Entries older than the watermark.
         Backdated => "backdated",
+        /// Events that match `--metrics.exclude-activity-types`.
+        Uncounted => "uncounted",
+        /// Log records that match `--otlp.exclude-activity-types`.
+        Unsent => "unsent",
     }
 }
 
@@ -313,9 +321,19 @@ impl NewEntry {
         self.event.as_ref().map_or(true, |event| event.malformed)
     }
 
+    /// Reports whether the entry is an event that has not been there before.
+    pub(super) fn is_event(&self) -> bool {
+        self.event.is_ok() && matches!(self.disposition, Disposition::Live | Disposition::Late)
+    }
+
     /// Reports whether the entry counts as an event.
     pub(super) fn is_counted(&self) -> bool {
-        matches!(self.disposition, Disposition::Live | Disposition::Late)
+        self.is_event() && !self.is_uncounted
+    }
+
+    /// Reports whether the entry is to become a log record, if it is not excluded.
+    pub(super) fn is_record(&self) -> bool {
+        self.is_taken() && self.event.is_ok()
     }
 }
 

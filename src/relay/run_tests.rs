@@ -82,6 +82,8 @@ impl Outbox {
                 actor: None,
                 malformed: false,
             }),
+            is_uncounted: false,
+            is_unsent: false,
             raw: settings::alone(format!(r#"{{"id":"{number}","type":"X","text":"{text}"}}"#)),
         };
         self.pages += 1;

@@ -7,6 +7,15 @@ pub struct Exclude {
     has_matched: Vec<bool>,
 }
 
+/// What is known, but not counted or not sent.
+#[derive(Clone, Debug, Default)]
+pub struct Excluded {
+    /// `--metrics.exclude-activity-types`.
+    pub metrics: Exclude,
+    /// `--otlp.exclude-activity-types`.
+    pub records: Exclude,
+}
+
 // === impl Exclude ===
 
 impl Exclude {

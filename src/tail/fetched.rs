@@ -8,6 +8,7 @@ use orgdata_api::{AuditPage, Filters};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::event::{Event, Head, entry_id, organization_id, organization_name};
+use super::exclude::{Exclude, Excluded};
 use super::step::{Page, Row, Step};
 use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerHandle, NewEntry, OtherOrganization, SharedText,
@@ -71,6 +72,7 @@ impl Fetched {
         gaps: Vec<Gap>,
         stored: Option<&Organization>,
         filters: &Filters,
+        exclude: &mut Excluded,
     ) -> (Commit, Vec<Odd>) {
         let mut commit = Commit {
             trace: current_trace(),
@@ -100,7 +102,14 @@ impl Fetched {
             {
                 odd.push((entry_id(self.page.item(item)), problem));
             }
+            let activity_type = event.event.as_ref().map(|event| &*event.activity_type);
+            let is_in =
+                |exclude: &mut Exclude| activity_type.is_ok_and(|kind| exclude.matches(kind));
+            let (is_uncounted, is_unsent) =
+                (is_in(&mut exclude.metrics), is_in(&mut exclude.records));
             commit.entries.push(NewEntry {
+                is_uncounted,
+                is_unsent,
                 id: row.id,
                 created_at: row.at.unwrap_or(commit.server_time),
                 disposition,

@@ -1,6 +1,7 @@
 //! Tailing the audit logs: `sweep` decides what to request and what to take, `run` does it.
 
 mod event;
+mod exclude;
 mod fetched;
 mod passes;
 mod run;
@@ -14,11 +15,12 @@ use std::time::Duration;
 pub(crate) use event::Event;
 #[cfg(any(test, fuzzing))]
 pub(crate) use event::entry_id;
+pub use exclude::{Exclude, Excluded};
 pub use run::{Tail, TailError};
 pub use start::Start;
 
 /// How the audit logs are tailed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// `--audit.poll-interval`: between two polls.
     pub poll_interval: Duration,
@@ -30,6 +32,8 @@ pub struct Settings {
     pub reread_window: Duration,
     /// `--api.page-size`, 1 to 1000.
     pub page_size: u32,
+    /// What is known, but not counted or not sent.
+    pub excluded: Excluded,
 }
 
 #[cfg(test)]

@@ -319,7 +319,8 @@ impl Tail {
         gaps: Vec<Gap>,
     ) -> Result<(), TailError> {
         let filters = &self.client.settings().filters;
-        let (commit, odd) = fetched.commit(&step, gaps, self.organization.as_ref(), filters);
+        let (organization, excluded) = (self.organization.as_ref(), &mut self.settings.excluded);
+        let (commit, odd) = fetched.commit(&step, gaps, organization, filters, excluded);
         let is_due = self.saved.elapsed() >= SAVE_INTERVAL;
         if !step.must_save && !is_due && commit.gaps.is_empty() {
             return Ok(());

@@ -63,6 +63,7 @@ fn tail() -> Tail {
         reread_interval: Duration::from_secs(300),
         reread_window: HOUR,
         page_size: 1000,
+        excluded: tail::Excluded::default(),
     };
     Tail::new(client, ledger, state, metrics, settings)
 }

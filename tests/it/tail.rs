@@ -90,6 +90,7 @@ impl Bench {
             reread_interval: seconds(3600),
             reread_window: seconds(3600),
             page_size: setup.page_size,
+            excluded: orgdata_exporter::tail::Excluded::default(),
         };
         let (client, own) = (setup.client.clone(), ledger.clone());
         let tail = Tail::new(client, own, state, metrics.clone(), settings);

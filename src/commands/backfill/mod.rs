@@ -140,6 +140,7 @@ impl Plan {
             reread_interval: Duration::MAX,
             reread_window: Duration::ZERO,
             page_size: self.args.flags.api.page_size,
+            excluded: tail::Excluded::default(),
         };
         let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), settings);
         Ok((tail.for_backfill(self.until), ledger, metrics))
