@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use orgdata_exporter::simulator::{Config, Fields, Simulator};
 
-use super::{Checked, TLS, check, expect, organization, service};
+use super::{Checked, check, expect, organization, service};
 use crate::support::binary::{Exporter, Launch, Scrape, exporter};
 use crate::support::http_peer::{NO_TICKETS, Peer, json};
 
@@ -94,25 +94,23 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     assert!(contents(dir.path()).is_empty());
     running(&api.base_url(), &file).await.stop().await;
     let stopped = unchanged(&api.base_url(), &file, "").await;
-    stopped.assert_good(
-        "state",
-        "can be used; not delivered: 0 log records; 0 dead letters",
-    );
+    let words = "can be used; not delivered: 0 log records; 0 dead letters";
+    stopped.assert_good("state", words);
 
     running(&api.base_url(), &file).await.kill();
     assert!(dir.path().join("state.db-wal").exists());
     let checked = unchanged(&api.base_url(), &file, "").await;
-    let words = "organization 4711, the same for the key and the state file";
-    checked.assert_good("organization", words);
+    checked.assert_good(
+        "organization",
+        "4711, the same for the key and the state file",
+    );
 
     // The organization decides, not the address.
     let moved = service().await;
     // Neither does one odd entry on top.
     let odd = Fields::new().with("organizationId", 9);
     moved.add_entry(&odd).unwrap();
-    let checked = unchanged(&moved.base_url(), &file, "").await;
-    let words = format!("though it was written with {}", api.base_url());
-    checked.assert_good("state", &words);
+    unchanged(&moved.base_url(), &file, "").await;
     let other = Config {
         organization_id: 9,
         ..organization()
@@ -162,7 +160,7 @@ async fn a_running_exporter_is_recognized_and_not_disturbed() {
     let through = expect(at(&link), "").await;
     through.assert_good("state", "a running exporter uses it");
     through.assert_good("organization", "the same for the key and the state file");
-    own.assert_good("listen", &format!("{address} is in use"));
+    own.assert_good("listen", &format!("{address}: in use"));
     let words = "bad listen: already in use | --web.listen-address";
     expect(at(Path::new(":memory:")), words).await;
     api.add_events(2);
@@ -172,37 +170,14 @@ async fn a_running_exporter_is_recognized_and_not_disturbed() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_or_wrong_is_bad() {
+async fn an_address_that_is_taken_is_bad() {
     let api = service().await;
     let stranger = Peer::always(json("200 OK", NO_TICKETS)).await;
     let stranger = stranger.address().to_string();
     let at = |address: &str| check(&api.base_url()).arg(&format!("--web.listen-address={address}"));
     expect(at("127.0.0.1:0,[::1]:0"), "").await;
-    let other = "give an IP address of this machine";
-    for (address, words) in [
-        (&*stranger, "already in use | stop what listens there"),
-        ("192.0.2.1:80", other),
-        ("no-such-host.invalid:80", other),
-    ] {
-        let words = format!("bad listen: {words} | {address} | --web.listen-address");
-        expect(at(address), &words).await;
-    }
+    let words = format!("bad listen: already in use | {stranger} | --web.listen-address");
+    expect(at(&stranger), &words).await;
     // The sockets are there only when systemd starts the exporter.
     expect(at(&stranger).arg("--web.systemd-socket"), "").await;
-}
-
-#[tokio::test]
-async fn the_web_configuration_file_is_read() {
-    let api = service().await;
-    let with = |text: &str| {
-        let launch = check(&api.base_url()).arg("--web.config.file=web.yml");
-        std::fs::write(launch.dir().join("web.yml"), text).unwrap();
-        launch
-    };
-    let broken = with("basic_auth_users:\n  alice: secret\n");
-    let words = "bad settings: --web.config.file | web.yml | basic_auth_users.alice";
-    expect(broken, words).await;
-    let tls = "tls_server_config:\n  cert_file: TLSserver.pem\n  key_file: TLSserver.key\n";
-    let valid = expect(with(&tls.replace("TLS", TLS)), "").await;
-    valid.assert_good("web-config", "configuration file is valid, with TLS");
 }
