@@ -134,10 +134,10 @@ fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(
         ),
         Format::Json => Ok(()),
     };
-    let mut ids = ids.into_iter();
-    while result.is_ok()
-        && let Some(id) = ids.next()
-    {
+    for id in ids {
+        if result.is_err() {
+            break;
+        }
         if let Some(stored) = letters.letter(id)? {
             result = match args.format {
                 Format::Json => json_line(&stored, out),

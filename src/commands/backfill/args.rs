@@ -113,10 +113,10 @@ fn step(text: &str) -> Result<Duration, String> {
 fn label(text: &str) -> Result<(String, String), String> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let is_name = |name: &str| {
-        name.chars().all(is_letter) && !name.starts_with(|first: char| first.is_ascii_digit())
+        name.chars().all(is_letter) && name.starts_with(|first: char| !first.is_ascii_digit())
     };
     match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() && is_name(name) => {
+        Some((name, value)) if is_name(name) && !value.is_empty() => {
             Ok((name.to_owned(), value.to_owned()))
         }
         _ => Err("write a name and a value, like job=orgdata-exporter".to_owned()),

@@ -145,26 +145,18 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let no_pem = check(&tls).arg(&format!("--api.ca-file={TLS}server.key"));
     let words = "bad api: --api.ca-file | holds no certificate | PEM";
     expect(no_pem, words).await;
-    let proxy = Peer::always(answer("407 Proxy Authentication Required", &[], "")).await;
-    let through = check("https://api.example.com").env("https_proxy", &proxy.url());
-    let words = "bad api: cannot connect | any proxy";
-    expect(through, words).await;
 }
 
 #[tokio::test]
 async fn a_clock_that_differs_is_a_warning() {
-    for shift in [3600, -3600] {
-        let now = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(shift);
-        let config = Config {
-            clock: ClockSource::Manual(now),
-            ..organization()
-        };
-        let api = Simulator::spawn(config).await.unwrap();
-        let words = "warning clock: this machine's clock differs | synchronize";
-        let checked = expect(check(&api.base_url()), words).await;
-        let is_an_hour = checked.0.contains(" 1h") || checked.0.contains(" 59m");
-        assert!(is_an_hour, "{}", checked.0);
-    }
+    let now = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(3600);
+    let config = Config {
+        clock: ClockSource::Manual(now),
+        ..organization()
+    };
+    let api = Simulator::spawn(config).await.unwrap();
+    let words = "warning clock: this machine's clock differs from the API's by 1h | synchronize";
+    expect(check(&api.base_url()), words).await;
 }
 
 #[tokio::test]
