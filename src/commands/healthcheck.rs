@@ -90,10 +90,6 @@ impl HealthcheckArgs {
 /// Asks for the health; an error says why it is not known to be good.
 async fn ask(mut url: Url) -> Result<String, String> {
     let client = Client::builder()
-        .user_agent(concat!(
-            "orgdata-exporter-healthcheck/",
-            env!("CARGO_PKG_VERSION")
-        ))
         .http1_only()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

@@ -54,7 +54,7 @@ pub enum Command {
         after_help = "The default of --api.max-requests-per-second is 2 here: a running exporter uses the same API."
     )]
     Backfill(Box<BackfillArgs>),
-    /// Check settings, API, key, collector, state file and ports, and print what is wrong and how to fix it. Changes nothing
+    /// Check settings, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
     #[command(
         after_help = "Exit status: 0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong."
     )]

@@ -6,8 +6,8 @@
 
 mod collector;
 mod given;
-mod local;
 mod service;
+mod state;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -120,18 +120,13 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     let limit = settings.api.timeout.min(MAX_TIME);
     let ((service, organizations), (state, look), collector) = tokio::join!(
         service::check(&settings, limit),
-        local::state(&settings.ledger, limit),
+        state::check(&settings.ledger, limit),
         collector::check(settings.otlp.as_ref(), limit),
     );
-    let held = look.as_ref().is_some_and(|look| look.held);
-    let organization = local::organization(&organizations, look);
+    let organization = state::organization(&organizations, look);
     findings.extend(service);
     findings.extend(organization.map(|outcome| ("organization", outcome)));
-    findings.extend([
-        ("collector", collector),
-        ("state", state),
-        ("listen", local::listen(&settings, held).await),
-    ]);
+    findings.extend([("collector", collector), ("state", state)]);
     findings
 }
 

@@ -1,20 +1,14 @@
-//! The API: one page of each listing that is on, which shows whether it can be reached, accepts the key, and what its clock
-//! says.
+//! The API: one page of each listing that is on, which shows whether it can be reached and accepts the key.
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
-use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource, Page};
+use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource};
 
 use super::{Finding, Outcome, bad, good, warning};
 use crate::cli::Settings;
 use crate::metrics::Metrics;
 use crate::tail::Event;
-use crate::util::shown_duration;
-
-/// The largest difference between two clocks that needs no warning.
-const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Requests a page of each listing that is on. Returns also the organizations of the entries.
 pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Vec<String>) {
@@ -25,7 +19,6 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
         Ok(client) => client,
         Err(error) => return (vec![("api", bad(error))], Vec::new()),
     };
-    let asked = Timestamp::now();
     let mut organizations = Vec::new();
     let (audit, tickets) = tokio::join!(
         async {
@@ -33,13 +26,13 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
             Some(page.map(|page| {
                 let read = |item| Event::read(item, &settings.api.filters).organization;
                 organizations = page.items().filter_map(read).collect();
-                (page.len(), ahead(&page, asked))
+                page.len()
             }))
         },
         async {
             let limit = settings.tickets.as_ref()?.page_size;
             let page = client.probe_tickets(limit).await;
-            Some(page.map(|page| (page.len(), ahead(&page, asked))))
+            Some(page.map(|page| page.len()))
         },
     );
     let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
@@ -48,7 +41,14 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
         is_readable.then_some(endpoint.scope())
     });
     let scopes: Vec<&str> = scopes.collect();
-    let (mut findings, mut clock) = (Vec::new(), None);
+    let (place, accepted) = (place_of_key(settings), scopes.join(" and "));
+    let mut findings = vec![
+        ("api", good(format!("{} answers", settings.api.base_url))),
+        (
+            "key",
+            good(format!("from {place}, accepted for {accepted}")),
+        ),
+    ];
     for (endpoint, answer) in listings {
         let outcome = match answer {
             None => good("off"),
@@ -62,32 +62,15 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
                 return (vec![finding], Vec::new());
             }
             Some(Err(error)) => advise(endpoint, &error, settings, false),
-            Some(Ok((items, ahead))) => {
-                clock = clock.or(ahead);
-                match endpoint {
-                    Endpoint::AuditLogs if items == 0 => warning(
-                        "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
-                    ),
-                    _ => good(format!("can be read; {items} on the first page")),
-                }
-            }
+            Some(Ok(0)) if endpoint == Endpoint::AuditLogs => warning(
+                "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
+            ),
+            Some(Ok(items)) => good(format!("can be read; {items} on the first page")),
         };
         findings.push((endpoint.as_str(), outcome));
     }
-    let (place, scopes) = (place_of_key(settings), scopes.join(" and "));
-    let key = good(format!("from {place}, accepted for {scopes}"));
-    findings.insert(0, ("key", key));
-    let api = good(format!("{} answers", settings.api.base_url));
-    findings.insert(0, ("api", api));
-    findings.extend(clock.map(|ahead| ("clock", of_clock(ahead))));
     let organizations = organizations.iter().map(i64::to_string);
     (findings, organizations.collect())
-}
-
-/// Returns how far this machine's clock is ahead of the API's, which was read at some time since `asked`.
-fn ahead<F>(page: &Page<F>, asked: Timestamp) -> Option<SignedDuration> {
-    let at = page.server_time.max(asked).min(Timestamp::now());
-    page.has_date.then(|| at.duration_since(page.server_time))
 }
 
 /// Returns what to do about a request that failed. The exporter can do without a listing if another one can be read.
@@ -132,14 +115,4 @@ fn place_of_key(settings: &Settings) -> String {
         KeySource::File(path) => path.display().to_string(),
         KeySource::Value(_) => KEY_VARIABLE.to_owned(),
     }
-}
-
-fn of_clock(ahead: SignedDuration) -> Outcome {
-    if ahead.abs() <= MAX_CLOCK_DIFFERENCE {
-        return good("agrees with the API's within a few seconds");
-    }
-    let difference = shown_duration(Duration::from_secs(ahead.as_secs().unsigned_abs()));
-    warning(format!(
-        "this machine's clock differs from the API's by {difference}; synchronize it: delays and ages are computed with it"
-    ))
 }

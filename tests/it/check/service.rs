@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
 
 use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
@@ -88,11 +88,9 @@ async fn a_service_that_is_well_is_all_good() {
         ("key", scopes),
         ("audit-logs", "can be read; 50 on the first page"),
         ("tickets", "can be read; 20 on the first page"),
-        ("clock", "agrees"),
         ("organization", "4711"),
         ("collector", "none"),
         ("state", "does not exist yet and can be created"),
-        ("listen", "free"),
     ] {
         checked.assert_good(about, words);
     }
@@ -145,18 +143,6 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let no_pem = check(&tls).arg(&format!("--api.ca-file={TLS}server.key"));
     let words = "bad api: --api.ca-file | holds no certificate | PEM";
     expect(no_pem, words).await;
-}
-
-#[tokio::test]
-async fn a_clock_that_differs_is_a_warning() {
-    let now = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(3600);
-    let config = Config {
-        clock: ClockSource::Manual(now),
-        ..organization()
-    };
-    let api = Simulator::spawn(config).await.unwrap();
-    let words = "warning clock: this machine's clock differs from the API's by 1h | synchronize";
-    expect(check(&api.base_url()), words).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What is on this machine: the state file, its disk, and the ports. Nothing is changed.
+//! The state file, which is never changed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,6 @@ use orgdata_exporter::simulator::{Config, Fields, Simulator};
 
 use super::{Checked, check, expect, organization, service};
 use crate::support::binary::{Exporter, Launch, Scrape, exporter};
-use crate::support::http_peer::{NO_TICKETS, Peer, json};
 
 /// An exporter that has read its first page into this file.
 async fn running(base_url: &str, file: &Path) -> Exporter {
@@ -135,37 +134,16 @@ async fn a_running_exporter_is_recognized_and_not_disturbed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let mut running = running(&api.base_url(), &file).await;
-    let address = running.url().await.replace("http://", "");
-    let at = |state: &Path| {
-        let launch = with_file(&api.base_url(), state);
-        launch.arg(&format!("--web.listen-address={address}"))
-    };
-    let own = expect(at(&file), "").await;
+    let own = expect(with_file(&api.base_url(), &file), "").await;
     own.assert_good("state", "a running exporter uses it");
     let elsewhere = tempfile::tempdir().unwrap();
     let link = elsewhere.path().join("link.db");
     std::os::unix::fs::symlink(&file, &link).unwrap();
-    let through = expect(at(&link), "").await;
+    let through = expect(with_file(&api.base_url(), &link), "").await;
     through.assert_good("state", "a running exporter uses it");
     through.assert_good("organization", "the same for the key and the state file");
-    own.assert_good("listen", &format!("{address}: in use"));
-    let words = "bad listen: already in use | --web.listen-address";
-    expect(at(Path::new(":memory:")), words).await;
     api.add_events(2);
     let counted = |scrape: &Scrape| scrape.sum("orgdata_audit_events_total") == 2.0;
     running.until("the events", counted).await;
     assert_eq!(running.stop().await, Some(0), "{}", running.stderr().text());
-}
-
-#[tokio::test]
-async fn an_address_that_is_taken_is_bad() {
-    let api = service().await;
-    let stranger = Peer::always(json("200 OK", NO_TICKETS)).await;
-    let stranger = stranger.address().to_string();
-    let at = |address: &str| check(&api.base_url()).arg(&format!("--web.listen-address={address}"));
-    expect(at("127.0.0.1:0,[::1]:0"), "").await;
-    let words = format!("bad listen: already in use | {stranger} | --web.listen-address");
-    expect(at(&stranger), &words).await;
-    // The sockets are there only when systemd starts the exporter.
-    expect(at(&stranger).arg("--web.systemd-socket"), "").await;
 }

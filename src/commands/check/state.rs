@@ -1,19 +1,15 @@
-//! What is on this machine: the state file, and the addresses to listen on.
+//! The state file, and whether it is one of the organization of the key.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use exporter_web::WebConfig;
-
 use super::{Outcome, bad, good, warning};
-use crate::cli::Settings;
 use crate::commands::check_writable;
 use crate::ledger::{self, Content, Look, OpenError};
 use crate::util::{counted, shown_duration};
 
 /// Looks at the state file in a thread of its own, since its disk may hang.
-pub(super) async fn state(settings: &ledger::Settings, limit: Duration) -> (Outcome, Option<Look>) {
+pub(super) async fn check(settings: &ledger::Settings, limit: Duration) -> (Outcome, Option<Look>) {
     let Some(path) = settings.path.clone() else {
         return (good("in memory, and lost when the process ends"), None);
     };
@@ -77,23 +73,4 @@ pub(super) fn organization(of_key: &[String], look: Option<Look>) -> Option<Outc
             "the API key belongs to organization {first}, but the state file to {ours}; use a key of organization {ours}, or give --state.path another file"
         )),
     })
-}
-
-/// Tries the addresses. `held` says that an exporter runs with the state file of these settings.
-pub(super) async fn listen(settings: &Settings, held: bool) -> Outcome {
-    if settings.web.systemd_socket {
-        return good("on the sockets that systemd passes when it starts the exporter");
-    }
-    let addresses = settings.web.listen_addresses.iter();
-    let addresses = addresses
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    match exporter_web::bind(&settings.web, WebConfig::default()).await {
-        Ok(_) => good(format!("{addresses}: free")),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && held => good(format!(
-            "{addresses}: in use, as is the state file of these settings"
-        )),
-        Err(error) => bad(error),
-    }
 }
