@@ -59,31 +59,25 @@ pub async fn run(args: &HealthcheckArgs) -> Result<(), Failure> {
 impl HealthcheckArgs {
     /// Returns where an exporter with these settings can be reached from its own machine.
     fn target(&self) -> Result<Url, String> {
-        if let Some(url) = &self.url {
-            return match Url::parse(url) {
-                Ok(mut url) if ["http", "https"].contains(&url.scheme()) => {
-                    if url.path() == "/" {
-                        url.set_path(HEALTHY_PATH);
-                    }
-                    Ok(url)
-                }
-                _ => Err(
-                    "--url: not an http:// or https:// URL; give it like http://localhost:10917"
-                        .to_owned(),
-                ),
-            };
-        }
-        let Some(ListenAddress {
-            host,
-            port: port @ 1..,
-        }) = self.listen_addresses.first()
-        else {
-            return Err("--web.listen-address has no port to ask; give --url".to_owned());
+        let (flag, text) = match (&self.url, self.listen_addresses.first()) {
+            (Some(url), _) => ("--url", url.clone()),
+            (None, Some(address)) if address.port > 0 => {
+                let ListenAddress { host, port } = address;
+                let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
+                let host = if every_interface { "127.0.0.1" } else { host };
+                ("--web.listen-address", format!("http://{host}:{port}"))
+            }
+            _ => return Err("--web.listen-address has no port to ask; give --url".to_owned()),
         };
-        let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
-        let host = if every_interface { "127.0.0.1" } else { host };
-        Url::parse(&format!("http://{host}:{port}{HEALTHY_PATH}"))
-            .map_err(|error| format!("--web.listen-address {host}:{port}: {error}; give --url"))
+        let url = Url::parse(&text).ok();
+        let url = url.filter(|url| ["http", "https"].contains(&url.scheme()));
+        let mut url = url.ok_or_else(|| {
+            format!("{flag} is not a URL to ask; give --url like http://localhost:10917 or https://localhost:10917")
+        })?;
+        if url.path() == "/" {
+            url.set_path(HEALTHY_PATH);
+        }
+        Ok(url)
     }
 }
 

@@ -17,19 +17,16 @@ const HEAD: &str = "# HELP orgdata_audit_events Audit events by activity type an
 pub(super) fn checked(path: &Path) -> Result<PathBuf, String> {
     let path: PathBuf = path.components().collect();
     // It is replaced: a device or a link would be gone.
-    if std::fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
-        return Err(format!(
-            "{} exists and is not a regular file; name another FILE",
-            path.display()
-        ));
-    }
-    match check_writable(&path) {
-        Ok(()) => Ok(path),
-        Err(error) => Err(format!(
-            "cannot write {}: {error}; name a FILE in a directory that this user can write",
-            path.display()
-        )),
-    }
+    let is_other = std::fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file());
+    let problem = match check_writable(&path) {
+        _ if is_other => "it is not a regular file".to_owned(),
+        Ok(()) => return Ok(path),
+        Err(error) => error.to_string(),
+    };
+    Err(format!(
+        "cannot write {}: {problem}; name a FILE in a directory that this user can write",
+        path.display()
+    ))
 }
 
 /// Writes everything and returns what to print.
