@@ -1,13 +1,10 @@
 //! The commands `completions` and `man`: files for packages, generated from the flags.
 
-use std::io::{self, Write as _};
-
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Failure, printed};
-use crate::commands::Cli;
+use super::{Cli, Failure, print, printed};
 
 const NAME: &str = "orgdata-exporter";
 
@@ -34,14 +31,12 @@ pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     // The generator panics on a broken pipe, but not on a buffer.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut text);
-    if args.shell == Shell::Bash {
-        // The script spells a name with a hyphen in two ways, so nothing is completed after a command
-        // (clap-rs/clap#6421).
-        text = String::from_utf8_lossy(&text)
-            .replace("orgdata__subcmd__exporter", "orgdata__exporter")
-            .into_bytes();
+    if args.shell != Shell::Bash {
+        return print(text);
     }
-    printed(io::stdout().write_all(&text))
+    // The script spells a name with a hyphen in two ways, so nothing is completed after a command (clap-rs/clap#6421).
+    let text = String::from_utf8_lossy(&text);
+    print(text.replace("orgdata__subcmd__exporter", "orgdata__exporter"))
 }
 
 /// Prints the manual page of the program or of one of its commands.
@@ -53,23 +48,18 @@ pub fn man(args: &ManArgs) -> Result<(), Failure> {
     // Gives the pages of commands their full names.
     command.build();
     for name in &args.path {
-        let Some(found) = command.find_subcommand(name).cloned() else {
-            let known: Vec<&str> = command
-                .get_subcommands()
-                .map(clap::Command::get_name)
-                .collect();
+        let Some(found) = command.find_subcommand(name) else {
+            let path = command.get_bin_name().unwrap_or(NAME);
+            let known = command.get_subcommands().map(clap::Command::get_name);
+            let known = known.collect::<Vec<_>>().join(", ");
             return Err(Failure::in_settings(format!(
-                "{} has no command {name:?}; its commands are: {}",
-                command.get_bin_name().unwrap_or(NAME),
-                known.join(", ")
+                "{path} has no command {name:?}; its commands are: {known}"
             )));
         };
-        command = found;
+        command = found.clone();
     }
     let mut page = Vec::new();
     let man = Man::new(command).source(concat!("orgdata-exporter ", env!("CARGO_PKG_VERSION")));
-    printed(
-        man.render(&mut page)
-            .and_then(|()| io::stdout().write_all(&page)),
-    )
+    printed(man.render(&mut page))?;
+    print(page)
 }

@@ -1,5 +1,6 @@
 //! The command `dead-letters`: lists, replays and deletes what could not be delivered or read, also beside a running exporter.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -51,7 +52,7 @@ struct ListArgs {
 #[derive(Clone, Debug, Args)]
 struct ChangeArgs {
     /// Their numbers, as `list` shows them
-    #[arg(value_name = "NUMBER")]
+    #[arg(value_name = "NUMBER", required_unless_present_any = ["all", "reason"])]
     ids: Vec<i64>,
     /// All of them
     #[arg(long, conflicts_with_all = ["ids", "reason"])]
@@ -90,14 +91,14 @@ pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
     match args.action {
         Action::List(args) => list(&letters, &args, &mut io::stdout().lock()),
         Action::Replay(args) => {
-            let queued = letters.replay(&select(&letters, args)?)?;
-            print(&format!(
-                "{queued} queued; the running exporter sends them within seconds, or the next one to start\n"
+            let queued = letters.replay(&select(&letters, &args)?)?;
+            print(format!(
+                "{queued} queued; a running exporter sends them within seconds, otherwise the next one to start; without a collector, nothing sends them (--otlp.endpoint)\n"
             ))
         }
         Action::Drop(args) => {
-            let deleted = letters.drop_letters(&select(&letters, args)?)?;
-            print(&format!("{deleted} deleted\n"))
+            let deleted = letters.drop_letters(&select(&letters, &args)?)?;
+            print(format!("{deleted} deleted\n"))
         }
     }
 }
@@ -108,26 +109,18 @@ fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
 }
 
 /// Returns the numbers. One that does not exist is an error, so that a typing error does not go unnoticed.
-fn select(letters: &DeadLetters, mut args: ChangeArgs) -> Result<Vec<i64>, Failure> {
+fn select(letters: &DeadLetters, args: &ChangeArgs) -> Result<Vec<i64>, Failure> {
     let existing = letters.ids(args.reason)?;
     if args.all || args.reason.is_some() {
         return Ok(existing);
     }
-    if args.ids.is_empty() {
-        return Err(Failure::in_settings(
-            "no dead letters are named; give their numbers, --reason REASON or --all",
-        ));
+    let ids: BTreeSet<i64> = args.ids.iter().copied().collect();
+    match ids.iter().find(|id| !existing.contains(id)) {
+        None => Ok(ids.into_iter().collect()),
+        Some(id) => Err(Failure::in_settings(format!(
+            "there is no dead letter {id}, so nothing was changed; see `orgdata-exporter dead-letters list`"
+        ))),
     }
-    args.ids.sort_unstable();
-    args.ids.dedup();
-    let exists = |id: &&i64| existing.binary_search(id).is_ok();
-    let (asked, found) = (args.ids.len(), args.ids.iter().filter(exists).count());
-    if found < asked {
-        return Err(Failure::in_settings(format!(
-            "only {found} of these {asked} numbers exist, so nothing was changed; see `orgdata-exporter dead-letters list`"
-        )));
-    }
-    Ok(args.ids)
 }
 
 fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
@@ -141,10 +134,10 @@ fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(
         ),
         Format::Json => Ok(()),
     };
-    let mut ids = ids.into_iter();
-    while result.is_ok()
-        && let Some(id) = ids.next()
-    {
+    for id in ids {
+        if result.is_err() {
+            break;
+        }
         if let Some(stored) = letters.letter(id)? {
             result = match args.format {
                 Format::Json => json_line(&stored, out),

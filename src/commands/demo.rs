@@ -20,9 +20,10 @@ use crate::simulator::{Config, Simulator};
 /// The key that the simulator accepts.
 const KEY: &str = "demo-key";
 
-/// Sets the defaults of the demo.
+/// Sets the defaults of the demo, and hides the flags that have no effect.
 pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
     let default = match argument.get_id().as_str() {
+        id if id.starts_with("api.") => return argument.hide(true),
         "audit.poll-interval" => "1s",
         "audit.start" => "10m",
         "tickets.scan-interval" => "5s",

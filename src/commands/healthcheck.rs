@@ -1,13 +1,12 @@
 //! The command `healthcheck`: asks a running exporter whether it is healthy, for container engines that can only run a program.
 
 use std::error::Error as _;
-use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
 use exporter_web::ListenAddress;
 use http::StatusCode;
-use reqwest::{Client, Response};
+use reqwest::Client;
 use url::{Position, Url};
 
 use super::{Failure, print};
@@ -35,10 +34,6 @@ pub struct HealthcheckArgs {
     timeout: Duration,
 }
 
-/// The address to ask.
-#[derive(Debug)]
-pub(crate) struct Target(Url);
-
 /// Asks once, and prints a line for the log of the checks.
 ///
 /// Proxies and redirects are not followed. Certificates are not checked: nothing secret is sent, and a certificate does
@@ -47,101 +42,77 @@ pub(crate) struct Target(Url);
 /// # Errors
 /// If the settings name no address, or the exporter is not healthy.
 pub async fn run(args: &HealthcheckArgs) -> Result<(), Failure> {
-    let target = match (&args.url, args.listen_addresses.first()) {
-        (Some(url), _) => Target::from_url(url),
-        (None, Some(address)) => Target::from_listen_address(address),
-        (None, None) => Err("--web.listen-address is empty; give it like :10917".to_owned()),
-    };
-    let target = target.map_err(Failure::in_settings)?;
-    match target.ask(args.timeout).await {
-        Ok(state) => print(&format!("{target}: {state}\n")),
-        Err(problem) => Err(Failure::at_run_time(format!("{target}: {problem}"))),
+    let url = args.target().map_err(Failure::in_settings)?;
+    // User information and queries may be secret.
+    let address = &url[Position::BeforeHost..Position::AfterPath];
+    let shown = format!("{}://{address}", url.scheme());
+    let late = || format!("no answer within {}", shown_duration(args.timeout));
+    let answer = tokio::time::timeout(args.timeout, ask(url)).await;
+    match answer.unwrap_or_else(|_| Err(late())) {
+        Ok(state) => print(format!("{shown}: {state}\n")),
+        Err(problem) => Err(Failure::at_run_time(format!("{shown}: {problem}"))),
     }
 }
 
-// === impl Target ===
+// === impl HealthcheckArgs ===
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // User information and queries may be secret.
-        let address = &self.0[Position::BeforeHost..Position::AfterPath];
-        write!(f, "{}://{address}", self.0.scheme())
-    }
-}
-
-impl Target {
-    fn from_url(text: &str) -> Result<Self, String> {
-        let mut url = Url::parse(text)
-            .map_err(|error| format!("--url: {error}; give it like http://localhost:10917"))?;
-        if !["http", "https"].contains(&url.scheme()) {
-            return Err("--url: unknown scheme; give an http:// or https:// address".to_owned());
-        }
+impl HealthcheckArgs {
+    /// Returns where an exporter with these settings can be reached from its own machine.
+    fn target(&self) -> Result<Url, String> {
+        let (flag, text) = match (&self.url, self.listen_addresses.first()) {
+            (Some(url), _) => ("--url", url.clone()),
+            (None, Some(address)) if address.port > 0 => {
+                let ListenAddress { host, port } = address;
+                let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
+                let host = if every_interface { "127.0.0.1" } else { host };
+                ("--web.listen-address", format!("http://{host}:{port}"))
+            }
+            _ => return Err("--web.listen-address has no port to ask; give --url".to_owned()),
+        };
+        let url = Url::parse(&text).ok();
+        let url = url.filter(|url| ["http", "https"].contains(&url.scheme()));
+        let mut url = url.ok_or_else(|| {
+            format!("{flag} is not a URL to ask; give --url like http://localhost:10917 or https://localhost:10917")
+        })?;
         if url.path() == "/" {
             url.set_path(HEALTHY_PATH);
         }
-        Ok(Self(url))
-    }
-
-    /// Returns where an exporter with this listen address can be reached from its own machine.
-    pub(crate) fn from_listen_address(address: &ListenAddress) -> Result<Self, String> {
-        let ListenAddress { host, port } = address;
-        if *port == 0 {
-            let message = "--web.listen-address has port 0, which is any free port; give --url";
-            return Err(message.to_owned());
-        }
-        let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
-        let host = if every_interface { "127.0.0.1" } else { host };
-        Url::parse(&format!("http://{host}:{port}{HEALTHY_PATH}"))
-            .map(Self)
-            .map_err(|error| format!("--web.listen-address {address}: {error}; give --url"))
-    }
-
-    /// Asks for the health; an error says why it is not known to be good.
-    pub(crate) async fn ask(&self, timeout: Duration) -> Result<String, String> {
-        let answer = tokio::time::timeout(timeout, self.request()).await;
-        let late = || format!("no answer within {}", shown_duration(timeout));
-        answer.unwrap_or_else(|_| Err(late()))
-    }
-
-    async fn request(&self) -> Result<String, String> {
-        let client = Client::builder()
-            .user_agent(concat!(
-                "orgdata-exporter-healthcheck/",
-                env!("CARGO_PKG_VERSION")
-            ))
-            .http1_only()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .tls_danger_accept_invalid_certs(true)
-            .build()
-            .map_err(|error| cause(&error))?;
-        let answer = client.get(self.0.clone()).send().await;
-        let answer = answer.map_err(|error| cause(&error))?;
-        // A TLS server answers plain HTTP with a 400.
-        if answer.status() != StatusCode::BAD_REQUEST || self.0.scheme() == "https" {
-            return judge(answer).await;
-        }
-        let mut url = self.0.clone();
-        // A change from http to https never fails.
-        let _ = url.set_scheme("https");
-        match client.get(url).send().await {
-            Ok(answer) => judge(answer).await,
-            // The server is alive: it answered.
-            Err(_) => Ok(
-                "it accepts TLS only with a client certificate, which counts as healthy".to_owned(),
-            ),
-        }
+        Ok(url)
     }
 }
 
-async fn judge(mut response: Response) -> Result<String, String> {
-    match response.status() {
+/// Asks for the health; an error says why it is not known to be good.
+async fn ask(mut url: Url) -> Result<String, String> {
+    let client = Client::builder()
+        .http1_only()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .tls_danger_accept_invalid_certs(true)
+        .build()
+        .map_err(|error| cause(&error))?;
+    let answer = client.get(url.clone()).send().await;
+    let mut answer = answer.map_err(|error| cause(&error))?;
+    // A TLS server answers plain HTTP with a 400. A change from http to https never fails.
+    if answer.status() == StatusCode::BAD_REQUEST && url.scheme() == "http" {
+        let _ = url.set_scheme("https");
+        answer = match client.get(url).send().await {
+            Ok(answer) => answer,
+            // The server is alive: it answered.
+            Err(_) => {
+                return Ok(
+                    "it accepts TLS only with a client certificate, which counts as healthy"
+                        .to_owned(),
+                );
+            }
+        };
+    }
+    match answer.status() {
         status if status.is_success() => Ok("healthy".to_owned()),
         status @ (StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) => {
             Ok(format!("HTTP {status}, which counts as healthy"))
         }
         StatusCode::SERVICE_UNAVAILABLE => {
-            let words = response.chunk().await.ok().flatten().unwrap_or_default();
+            let words = answer.chunk().await.ok().flatten().unwrap_or_default();
             Err(one_line(&String::from_utf8_lossy(&words), MAX_WORDS))
         }
         status => Err(format!("HTTP {status}; is that an orgdata-exporter?")),

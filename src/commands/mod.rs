@@ -10,8 +10,10 @@ pub mod healthcheck;
 pub mod simulate;
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use rustix::fs::{Access, access};
 
 pub use crate::app::Failure;
 use crate::cli::Flags;
@@ -52,7 +54,7 @@ pub enum Command {
         after_help = "The default of --api.max-requests-per-second is 2 here: a running exporter uses the same API."
     )]
     Backfill(Box<BackfillArgs>),
-    /// Check settings, API, key, collector, state file and ports, and print what is wrong and how to fix it. Changes nothing
+    /// Check settings, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
     #[command(
         after_help = "Exit status: 0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong."
     )]
@@ -63,7 +65,7 @@ pub enum Command {
     #[command(
         mut_args = demo::adapted,
         after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s, prints the log records of the last 10m first, scans tickets \
-                      every 5s. --api.base-url, --api.key-file, --api.max-requests-per-second and the variable ORGDATA_STATE_PATH have no effect."
+                      every 5s. The variable ORGDATA_STATE_PATH has no effect."
     )]
     Demo(Box<Flags>),
     /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read
@@ -76,6 +78,17 @@ pub enum Command {
     Simulate(Box<crate::simulator::Args>),
 }
 
+/// Checks whether this user could write a file, which may be missing, and files beside it.
+fn check_writable(file: &Path) -> io::Result<()> {
+    let file = Path::new(".").join(file);
+    let directory = file.parent().unwrap_or(&file);
+    access(directory, Access::WRITE_OK | Access::EXEC_OK)?;
+    if file.exists() {
+        access(&file, Access::READ_OK | Access::WRITE_OK)?;
+    }
+    Ok(())
+}
+
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.
 pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
     match result {
@@ -86,9 +99,9 @@ pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Prints text to standard output.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    printed(io::stdout().write_all(text.as_bytes()))
+/// Prints to standard output.
+pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    printed(io::stdout().write_all(text.as_ref()))
 }
 
 /// Returns the variables that look like the exporter's and are not. A typing error would leave a default in force unseen.
@@ -102,15 +115,16 @@ pub fn unknown_variables() -> Vec<String> {
         .chain([orgdata_api::KEY_VARIABLE.to_owned()])
         .collect();
     // Kubernetes sets variables for each Service, by its name, and always its host.
-    let has_host = |service: &str| std::env::var_os(format!("{service}_SERVICE_HOST")).is_some();
     let from_kubernetes = |name: &str| {
-        let ports = name.match_indices("_PORT");
-        let mut parts = ports.chain(name.match_indices("_SERVICE_"));
-        parts.any(|(at, _)| has_host(&name[..at]))
+        let mut services = name.match_indices('_').map(|(at, _)| name.split_at(at));
+        services.any(|(service, rest)| {
+            let is_of_service = rest.starts_with("_PORT") || rest.starts_with("_SERVICE_");
+            is_of_service && std::env::var_os(format!("{service}_SERVICE_HOST")).is_some()
+        })
     };
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-    let names = variables.map(|(name, _)| name.to_string_lossy().into_owned());
-    let mut unknown: Vec<String> = names
+    let mut unknown: Vec<String> = variables
+        .map(|(name, _)| name.to_string_lossy().into_owned())
         .filter(|name| name.starts_with("ORGDATA_") && !known.contains(name))
         .filter(|name| !from_kubernetes(name))
         .collect();

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use jiff::Timestamp;
 
-use crate::cli::{Flags, Settings, values};
+use crate::cli::{Flags, values};
 use crate::tail::Start;
 
 /// `backfill`.
@@ -26,7 +25,7 @@ pub struct BackfillArgs {
     /// --to otlp its log records
     /// [default: live; now with --to otlp if there is no such state file]. With --to openmetrics, the default must be three hours ago
     #[arg(long, value_name = "WHEN", value_parser = until)]
-    pub until: Option<Until>,
+    pub until: Option<String>,
     /// Only count the entries; needs neither FILE nor a collector, but checks --from and --until
     #[arg(long)]
     pub dry_run: bool,
@@ -53,20 +52,11 @@ pub enum Target {
     Openmetrics,
 }
 
-/// The end of the history.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Until {
-    /// Where the exporter's own counters or log records begin.
-    #[default]
-    Live,
-    /// An instant.
-    At(Start),
-}
-
 /// Hides the exporter's flags that have no effect here; they are accepted, because an exporter's variables may be set.
 /// Lowers the default rate of requests, because a running exporter uses the same API.
 pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
-    const NO_EFFECT: &str = "audit.enabled audit.poll-interval audit.start audit.reread-interval audit.reread-window metrics.zero-hold";
+    const NO_EFFECT: &str = "audit.enabled audit.poll-interval audit.start audit.reread-interval audit.reread-window \
+                             metrics.zero-hold metrics.actor-idle state.max-size kubernetes.pod-index";
     let id = argument.get_id().as_str();
     if id == "api.max-requests-per-second" {
         return argument.default_value("2");
@@ -82,66 +72,34 @@ pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
 impl BackfillArgs {
     /// Checks what the parser cannot.
     pub(super) fn check(&self, has_collector: bool) -> Result<(), String> {
-        let is_otlp = self.to == Target::Otlp;
-        let mut names = BTreeSet::new();
-        let twice = self.label.iter().find(|(name, _)| !names.insert(name));
-        let problem = if is_otlp && self.file.is_some() {
-            "--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"
-        } else if !is_otlp && !self.dry_run && self.file.is_none() {
-            "--to openmetrics needs a file to write: --to openmetrics FILE"
-        } else if is_otlp && !self.dry_run && !has_collector {
-            "--to otlp needs a collector; set --otlp.endpoint"
-        } else if let Some((name, _)) = twice {
-            &format!("--label {name} is given twice; give each label once")
-        } else {
-            return Ok(());
+        let mut names = BTreeSet::from(["activity_type", "actor"]);
+        if let Some((name, _)) = self.label.iter().find(|(name, _)| !names.insert(name)) {
+            return Err(format!(
+                "--label {name} is given twice, or is a label of the metric itself; give each label once"
+            ));
+        }
+        let problem = match (self.to, &self.file) {
+            (Target::Otlp, Some(_)) => {
+                "--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"
+            }
+            _ if self.dry_run => return Ok(()),
+            (Target::Otlp, None) if !has_collector => {
+                "--to otlp needs a collector; set --otlp.endpoint"
+            }
+            (Target::Openmetrics, None) => {
+                "--to openmetrics needs a file to write: --to openmetrics FILE"
+            }
+            _ => return Ok(()),
         };
         Err(problem.to_owned())
     }
-
-    /// Returns the end of the history; `None` if it is the newest entry. `live` is where the exporter begins.
-    /// Without a state file, log records end with the newest entry.
-    pub(super) fn end(
-        &self,
-        live: &Result<(Timestamp, Option<String>), String>,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Result<Option<Timestamp>, String> {
-        // One that this user cannot look at is there.
-        let file = settings.ledger.path.as_ref();
-        let has_state_file = file.is_some_and(|path| path.try_exists().unwrap_or(true));
-        match (self.until, live) {
-            (Some(Until::Live) | None, Ok((live, _))) => Ok(Some(*live)),
-            (Some(Until::Live), Err(error)) => Err(format!("--until live: {error}")),
-            (None, Err(error)) if self.to == Target::Openmetrics || has_state_file => Err(format!(
-                "--until live: {error}; or set --until to a time or a duration ago"
-            )),
-            (Some(Until::At(Start::Oldest)), _) => Err(
-                "--until oldest leaves nothing; write now, live, a duration ago, or a time"
-                    .to_owned(),
-            ),
-            (None | Some(Until::At(Start::Now)), _) => Ok(None),
-            (Some(Until::At(start)), _) => Ok(Some(start.from(now))),
-        }
-    }
 }
 
-// === impl Until ===
-
-impl std::fmt::Display for Until {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Live => f.write_str("live"),
-            Self::At(start) => start.fmt(f),
-        }
+fn until(text: &str) -> Result<String, String> {
+    if text != "live" {
+        values::start(text)?;
     }
-}
-
-fn until(text: &str) -> Result<Until, String> {
-    match text.trim() {
-        "live" => Ok(Until::Live),
-        text => values::start(text).map(Until::At),
-    }
+    Ok(text.to_owned())
 }
 
 fn step(text: &str) -> Result<Duration, String> {
@@ -153,19 +111,14 @@ fn step(text: &str) -> Result<Duration, String> {
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    const EXAMPLE: &str = "write a name and a value, like job=orgdata-exporter";
-    let (name, value) = text.split_once('=').ok_or(EXAMPLE)?;
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-    let is_name = name.chars().all(is_letter)
-        && !name.starts_with(|first: char| first.is_ascii_digit())
-        && !name.starts_with("__");
-    if name.is_empty() || !is_name || value.is_empty() {
-        return Err(EXAMPLE.to_owned());
+    let is_name = |name: &str| {
+        name.chars().all(is_letter) && name.starts_with(|first: char| !first.is_ascii_digit())
+    };
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("write a name and a value, like job=orgdata-exporter".to_owned()),
     }
-    if ["activity_type", "actor"].contains(&name) {
-        return Err(format!(
-            "{name} is a label of the metric itself; give labels that Prometheus adds, like job=orgdata-exporter"
-        ));
-    }
-    Ok((name.to_owned(), value.to_owned()))
 }

@@ -24,24 +24,18 @@ pub(super) async fn run(
     })?;
     let replayed = ledger.replay_dead_letters().await;
     replayed.map_err(|error| Failure::at_run_time(error.to_string()))?;
-    let was_done = tail.is_complete() && ledger.backlog() == 0;
-    let instance = ledger.instance_id();
     let (sent, loops) = (metrics.otlp.clone(), metrics.loops.clone());
     let relay = Relay::new(ledger.clone(), sender, otlp, sent, loops);
     let work = async {
         plan.read(&mut tail, &ledger, shutdown).await?;
-        let stop = CancellationToken::new();
-        let relay = relay.run(
-            Health::default(),
-            stop.clone(),
-            plan.settings.shutdown_grace,
-        );
+        let stop = shutdown.child_token();
         let end = async {
-            shutdown.run_until_cancelled(drained(&ledger)).await;
+            stop.run_until_cancelled(drained(&ledger)).await;
             stop.cancel();
         };
         // The answer to the last request is waited for.
-        tokio::join!(relay, end);
+        let grace = plan.settings.shutdown_grace;
+        tokio::join!(relay.run(Health::default(), stop.clone(), grace), end);
         match ledger.backlog() {
             0 => Ok(()),
             _ => Err(stopped()),
@@ -58,30 +52,23 @@ pub(super) async fn run(
         }),
         result = work => result,
     };
+    let (status, instance) = (ledger.status(), ledger.instance_id());
     let delivered = counted(metrics.otlp.records_sent.get(), "log record", "log records");
     result.map_err(|failure| {
         failure.and(&format!(
             "delivered {delivered}, {} wait in {path}; run the same command again to continue",
-            ledger.backlog()
+            status.backlog
         ))
     })?;
-    super::check_gaps(&metrics).map_err(|failure| {
-        failure.and("run the command again with --progress set to another file")
-    })?;
-    let dead_letters = match ledger.status().dead_letters {
+    let dead_letters = match status.dead_letters {
         0 => String::new(),
         count => format!(
             "{count} could not be delivered or read: orgdata-exporter dead-letters list --state.path {path}\n"
         ),
     };
-    print(&match was_done {
-        true => format!(
-            "{path} says that this backfill is complete; for another one set --progress to another file\n{dead_letters}"
-        ),
-        false => format!(
-            "Delivered {delivered}, service.instance.id {instance}; the history is complete\n{dead_letters}"
-        ),
-    })
+    print(format!(
+        "Delivered {delivered}, service.instance.id {instance}; the history is complete. For another one set --progress to another file\n{dead_letters}"
+    ))
 }
 
 /// Shows the progress until nothing waits any more.

@@ -5,10 +5,11 @@
 //! sent oldest first when all of them are there. For samples, entries are only counted.
 
 mod args;
+mod count;
 mod deliver;
+mod file;
 mod progress;
 mod samples;
-mod write;
 
 use std::time::Duration;
 
@@ -22,11 +23,10 @@ pub(crate) use args::adapted;
 use progress::Progress;
 
 use super::Failure;
-use crate::cli::{self, Settings};
+use crate::cli::{self, Settings, values};
 use crate::ledger::{self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError};
 use crate::metrics::Metrics;
-use crate::metrics::audit::Total;
-use crate::tail::{self, Tail, TailError};
+use crate::tail::{self, Start, Tail, TailError};
 
 /// Prometheus keeps its last hours in memory: blocks must not have samples of that time.
 const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
@@ -46,12 +46,12 @@ struct Plan {
 /// # Errors
 /// If a setting is wrong, something fails, or the command is stopped before the end.
 pub async fn run(args: BackfillArgs, shutdown: CancellationToken) -> Result<(), Failure> {
-    let plan = Plan::new(args)?;
+    let plan = Plan::new(args).map_err(Failure::in_settings)?;
     match (plan.args.to, &plan.settings.otlp) {
         (Target::Otlp, Some(otlp)) if !plan.args.dry_run => {
             deliver::run(&plan, otlp, &shutdown).await
         }
-        _ => write::run(&plan, &shutdown).await,
+        _ => count::run(&plan, &shutdown).await,
     }
 }
 
@@ -62,48 +62,76 @@ fn stopped() -> Failure {
 // === impl Plan ===
 
 impl Plan {
-    fn new(args: BackfillArgs) -> Result<Self, Failure> {
+    fn new(args: BackfillArgs) -> Result<Self, String> {
         let mut flags = (*args.flags).clone();
         flags.audit.enabled = true;
         flags.tickets.enabled = false;
         flags.web.config_file = None;
-        let settings = Settings::resolve(&flags, &cli::variable).map_err(Failure::in_settings)?;
-        args.check(settings.otlp.is_some())
-            .map_err(Failure::in_settings)?;
-        let (mut until, mut organization) = (None, None);
-        // A file that was begun holds the times of its first run.
-        let is_begun = args.to == Target::Otlp
-            && !args.dry_run
-            && Look::at(&args.progress).is_ok_and(
+        let settings = Settings::resolve(&flags, &cli::variable)?;
+        args.check(settings.otlp.is_some())?;
+        let mut plan = Self {
+            args,
+            settings,
+            until: None,
+            organization: None,
+        };
+        // A progress file that was begun holds the times of its first run.
+        let is_begun = plan.is_delivery()
+            && Look::at(&plan.args.progress).is_ok_and(
                 |look| matches!(look.content, Content::State(state) if state.tail.first.is_none()),
             );
         if !is_begun {
-            let now = Timestamp::now();
-            let live = live(&settings, args.to);
-            until = args
-                .end(&live, &settings, now)
-                .map_err(Failure::in_settings)?;
-            let end = until.unwrap_or(now);
-            if args.from.from(now) >= end {
-                return Err(Failure::in_settings(format!(
-                    "--from {} is not before --until; nothing lies between them",
-                    args.from
-                )));
+            plan.set_end(Timestamp::now())?;
+        }
+        Ok(plan)
+    }
+
+    fn is_delivery(&self) -> bool {
+        self.args.to == Target::Otlp && !self.args.dry_run
+    }
+
+    /// Sets the end, and checks that the exporter's own counters or log records begin there.
+    fn set_end(&mut self, now: Timestamp) -> Result<(), String> {
+        let (from, to) = (self.args.from, self.args.to);
+        let live = live(&self.settings.ledger, to);
+        // One that this user cannot look at is there.
+        let file = self.settings.ledger.path.as_ref();
+        let has_state_file = file.is_some_and(|path| path.try_exists().unwrap_or(true));
+        self.until = match self.args.until.as_deref() {
+            None if to == Target::Otlp && !has_state_file => None,
+            None | Some("live") => {
+                let live = live.as_ref().map_err(|error| {
+                    format!("--until live: {error}; or set --until to a time or a duration ago")
+                })?;
+                Some(live.0)
             }
-            if args.to == Target::Openmetrics {
-                check_head(args.until.is_some(), end, now)?;
+            Some(text) => {
+                let start = values::start(text)?;
+                (start != Start::Now).then(|| start.from(now))
             }
-            if let Ok((live, of_exporter)) = live {
-                warn_of_seam(end, live, args.to);
-                organization = of_exporter.filter(|_| end == live);
+        };
+        let end = self.until.unwrap_or(now);
+        if from.from(now) >= end {
+            return Err(format!(
+                "--from {from} is not before --until; nothing lies between them"
+            ));
+        }
+        let free = end.checked_add(PROMETHEUS_HEAD).unwrap_or(Timestamp::MAX);
+        if to == Target::Openmetrics && free > now {
+            if self.args.until.is_none() {
+                return Err(format!(
+                    "it is too early: the exporter's counters begin at {end}, and Prometheus keeps its last three hours in memory; run this again from {free:.0} on, or set --until live for a database that holds nothing of that time"
+                ));
+            }
+            tracing::warn!(%end, "Prometheus keeps its last three hours in memory: the blocks are only for a database that holds nothing of that time");
+        }
+        if let Ok((live, organization)) = live {
+            self.organization = organization.filter(|_| end == live);
+            if end != live {
+                tracing::warn!(until = %end, %live, "the exporter itself begins at another time than --until: events between the two are counted twice if --until is later, and in neither if it is earlier; --until live avoids that");
             }
         }
-        Ok(Self {
-            args,
-            settings,
-            until,
-            organization,
-        })
+        Ok(())
     }
 
     /// Opens the file of this backfill, with a tail that reads into it.
@@ -114,7 +142,7 @@ impl Plan {
         let metrics = Metrics::new(Duration::ZERO);
         let client = Client::new(self.settings.api.clone(), metrics.api.clone())
             .map_err(Failure::in_settings)?;
-        let until = self.args.until.unwrap_or_default();
+        let until = self.args.until.as_deref().unwrap_or("live");
         let settings = ledger::LedgerOptions {
             base_url: format!(
                 "{BACKFILL}--from {} --until {until} with filters {} of {}",
@@ -123,13 +151,11 @@ impl Plan {
             // The file holds the whole history before the first record is sent.
             max_size: u64::MAX / 4,
             max_dead_letters: u32::MAX,
-            max_actors: 0,
             ..settings
         };
         let (ledger, mut state) = LedgerHandle::open(settings).map_err(|error| {
-            let mut failure = Failure::from(error);
-            failure.message = of_progress(&failure.message);
-            failure
+            let failure = Failure::from(error);
+            Failure::new(failure.status, self.of_progress(&failure.message))
         })?;
         let organization = self.organization.clone().map(|id| (id, None));
         state.organization = state.organization.or(organization);
@@ -161,12 +187,13 @@ impl Plan {
                 let is_top = history.is_some_and(|history| history.cursors.is_empty());
                 match tail.try_round().await {
                     Ok(wait) => tokio::time::sleep(wait).await,
-                    Err(error) if is_final(&error, is_top) => {
-                        return Err(Failure::at_run_time(self.message(&error)));
-                    }
                     Err(error) => {
-                        let error = of_progress(&error.to_string());
-                        tracing::warn!(error, "cannot read history; trying again");
+                        let text = self.of_progress(&error);
+                        if is_final(&error, is_top) {
+                            let message = format!("cannot read history: {text}");
+                            return Err(Failure::at_run_time(message));
+                        }
+                        tracing::warn!(error = text, "cannot read history; trying again");
                     }
                 }
             }
@@ -176,12 +203,14 @@ impl Plan {
         done.unwrap_or_else(|| Err(stopped()))
     }
 
-    /// Returns the message of an error. Only the organization may be that of the exporter's state file.
-    fn message(&self, error: &TailError) -> String {
-        let message = format!("cannot read history: {error}");
-        match error {
-            TailError::OtherOrganization(_) if self.organization.is_some() => message,
-            _ => of_progress(&message),
+    /// Returns a message about the state file as one about the file of `--progress`.
+    fn of_progress(&self, message: &dyn std::fmt::Display) -> String {
+        let message = message.to_string();
+        match self.is_delivery() {
+            true => message
+                .replace("--state.path", "--progress")
+                .replace("state file", "progress file"),
+            false => message,
         }
     }
 }
@@ -202,94 +231,37 @@ fn is_final(error: &TailError, is_top: bool) -> bool {
     }
 }
 
-/// Returns a message about a state file as one about the file of `--progress`.
-fn of_progress(message: &str) -> String {
-    let message = message.replace("--state.path", "--progress");
-    message.replace("state file", "progress file")
-}
-
 /// Returns where the counters of the exporter of `--state.path` begin, or its log records, and its organization.
-fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), String> {
-    let Some(file) = &settings.ledger.path else {
-        return Err("a state file in memory cannot be read".to_owned());
-    };
-    let path = file.display();
-    let look = Look::at(file).map_err(|error| error.to_string())?;
+fn live(
+    settings: &ledger::LedgerOptions,
+    to: Target,
+) -> Result<(Timestamp, Option<String>), String> {
+    let path = settings.path.as_ref();
+    let path = path.ok_or("a state file in memory cannot be read")?;
+    let look = Look::at(path).map_err(|error| error.to_string())?;
     let state = match look.content {
         Content::State(state) => state,
-        Content::Damaged(how) => return Err(format!("state file {path} is damaged: {how}")),
-        Content::Nothing => return Err(OpenError::missing(file).to_string()),
+        Content::Damaged(how) => return Err(format!("{} is damaged: {how}", path.display())),
+        Content::Nothing => return Err(OpenError::missing(path).to_string()),
     };
-    if state.tail.contact.is_none() {
-        return Err(format!(
-            "the exporter of {path} has not finished its first sync; run this again when it has"
-        ));
-    }
-    let (found, ours) = (&state.base_url, &settings.ledger.base_url);
-    match state.tail.counts_after {
-        _ if found != ours => Err(format!(
-            "state file {path} belongs to {found}, not to {ours}"
-        )),
-        _ if state.tail.filters != settings.ledger.filters => Err(format!(
-            "the exporter of {path} has other filters; give the same --audit.* filters here"
-        )),
-        _ if state.recreated => Err(format!(
-            "{path} took the place of a damaged file, which had counters of its own; set --until to the instant at which the first exporter started"
-        )),
-        None => Err(format!(
-            "the organization had no entries when the exporter of {path} started: it has counted everything"
-        )),
-        Some(newest) => {
+    let why = match state.tail.counts_after {
+        _ if state.tail.contact.is_none() => {
+            "has not finished its first sync; run this again when it has"
+        }
+        _ if state.tail.filters != settings.filters => {
+            "has other filters; give the same --audit.* filters here"
+        }
+        Some(newest) if !state.recreated => {
             let next = newest.checked_add(SignedDuration::from_micros(1));
             let next = next.unwrap_or(newest);
             // It delivers its own history too.
-            let live = match state.tail.records_from {
-                Some(from) if to == Target::Otlp => next.min(from),
-                _ => next,
-            };
-            Ok((live, state.organization))
+            let records = state.tail.records_from.filter(|_| to == Target::Otlp);
+            return Ok((
+                records.map_or(next, |from| next.min(from)),
+                state.organization,
+            ));
         }
-    }
-}
-
-/// Refuses an end within the time that Prometheus keeps in memory, unless the user has named it.
-fn check_head(is_named: bool, end: Timestamp, now: Timestamp) -> Result<(), Failure> {
-    const HEAD: &str = "Prometheus keeps its last three hours in memory";
-    let from = end.checked_add(PROMETHEUS_HEAD).unwrap_or(Timestamp::MAX);
-    if from > now && !is_named {
-        return Err(Failure::at_run_time(format!(
-            "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {from:.0} on, or set --until live for a database that holds nothing of that time"
-        )));
-    }
-    if from > now {
-        tracing::warn!(%end, "{HEAD}: the blocks are only for a database that holds nothing of that time");
-    }
-    Ok(())
-}
-
-/// Refuses to call a history complete that has a hole.
-fn check_gaps(metrics: &Metrics) -> Result<(), Failure> {
-    match metrics.audit.total(Total::Gaps) {
-        0 => Ok(()),
-        _ => Err(Failure::at_run_time(
-            "the history has a gap: entries or log records of it are lost",
-        )),
-    }
-}
-
-/// Warns if the end of the backfill is not where the exporter begins.
-fn warn_of_seam(end: Timestamp, live: Timestamp, to: Target) {
-    let what = match to {
-        Target::Otlp if end > live => {
-            "the exporter's log records begin before --until; those between the two are delivered again with the same log.record.uid"
-        }
-        Target::Openmetrics if end > live => {
-            "the exporter's counters begin before --until; events between the two are counted twice"
-        }
-        Target::Openmetrics if end < live => {
-            "the exporter's counters begin after --until; events between the two are in neither"
-        }
-        _ => return,
+        _ => "has counted everything, or its file took the place of a damaged one",
     };
-    tracing::warn!(until = %end, %live, "{what}; --until live avoids that");
+    Err(format!("the exporter of {} {why}", path.display()))
 }

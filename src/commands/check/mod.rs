@@ -6,8 +6,8 @@
 
 mod collector;
 mod given;
-mod local;
 mod service;
+mod state;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use std::time::Duration;
 use clap::builder::styling::AnsiColor;
 use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
+use serde_json::json;
 
 use super::{Failure, printed};
 use crate::cli::{self, Flags, Settings};
-use crate::util::one_line;
-use given::Setting;
+use crate::util::{counted, one_line};
 
 /// The maximum time for one request, whatever the flags allow the exporter.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -27,11 +27,11 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 /// `check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
+    /// Lines for people, or one JSON document
+    #[arg(long, default_value = "text")]
+    format: Format,
     #[command(flatten)]
     flags: Flags,
-    /// Lines for people, or one JSON document
-    #[arg(long, default_value = "text", help_heading = "Output")]
-    format: Format,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -52,50 +52,22 @@ enum Level {
     Bad,
 }
 
-/// A line of the report.
-#[derive(Clone, Debug, Serialize)]
-struct Finding {
-    /// What was checked; the names are part of the interface.
-    check: &'static str,
-    level: Level,
-    said: String,
-    /// What to do.
-    advice: Option<String>,
+/// What a check finds; if it is not good, with what to do after a semicolon.
+type Outcome = (Level, String);
+
+/// A line of the report: what was checked, which is part of the interface, and what was found.
+type Finding = (&'static str, Outcome);
+
+fn good(said: impl ToString) -> Outcome {
+    (Level::Good, said.to_string())
 }
 
-fn good(check: &'static str, said: impl Into<String>) -> Finding {
-    finding(Level::Good, check, said, None)
+fn warning(said: impl ToString) -> Outcome {
+    (Level::Warning, said.to_string())
 }
 
-fn warning(check: &'static str, said: impl Into<String>, advice: impl Into<String>) -> Finding {
-    finding(Level::Warning, check, said, Some(advice.into()))
-}
-
-fn bad(check: &'static str, said: impl Into<String>, advice: impl Into<String>) -> Finding {
-    finding(Level::Bad, check, said, Some(advice.into()))
-}
-
-/// Returns the finding for an error of the exporter, whose message has its advice after a semicolon.
-fn failed(check: &'static str, error: impl ToString) -> Finding {
-    let message = error.to_string();
-    match message.split_once("; ") {
-        Some((said, advice)) => bad(check, said, advice),
-        None => finding(Level::Bad, check, message, None),
-    }
-}
-
-fn finding(
-    level: Level,
-    check: &'static str,
-    said: impl Into<String>,
-    advice: Option<String>,
-) -> Finding {
-    Finding {
-        check,
-        level,
-        said: said.into(),
-        advice,
-    }
+fn bad(said: impl ToString) -> Outcome {
+    (Level::Bad, said.to_string())
 }
 
 /// Checks everything and prints the report.
@@ -104,18 +76,21 @@ fn finding(
 /// If something is not good, with the exit status and without a message.
 pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
     let (settings, findings) = (given::settings(given), findings(&args.flags).await);
-    let level = findings.iter().map(|finding| finding.level).max();
+    let level = findings.iter().map(|(_, (level, _))| *level).max();
     let level = level.unwrap_or_default();
     // Removes the colours unless this is a terminal that wants them.
     let mut out = anstream::stdout().lock();
     let result = match args.format {
         Format::Text => write_text(&settings, &findings, &mut out),
         Format::Json => {
-            let report = serde_json::json!({
+            let findings = findings.iter().map(
+                |(check, (level, said))| json!({ "check": check, "level": level, "said": said }),
+            );
+            let report = json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "level": level,
                 "settings": settings,
-                "findings": findings,
+                "findings": findings.collect::<Vec<_>>(),
             });
             writeln!(out, "{report:#}")
         }
@@ -129,68 +104,62 @@ pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
 }
 
 async fn findings(flags: &Flags) -> Vec<Finding> {
-    let mut findings = Vec::new();
     let settings = Settings::resolve(flags, &cli::variable);
-    findings.push(match &settings {
-        Ok(_) => good("settings", "valid"),
-        Err(error) => failed("settings", cli::with_origin(error, error)),
-    });
+    let outcome = match &settings {
+        Ok(_) => good("valid"),
+        Err(error) => bad(cli::with_origin(error, error)),
+    };
+    let mut findings = vec![("settings", outcome)];
     findings.extend(super::unknown_variables().into_iter().map(|name| {
-        let said = format!("{name} is unknown and has no effect");
-        let advice = "correct its name (--help lists them all) or unset it";
-        warning("variables", said, advice)
+        let said = format!("{name} is unknown and has no effect; correct its name (--help lists them all) or unset it");
+        ("variables", warning(said))
     }));
     let Ok(settings) = settings else {
         return findings;
     };
     let limit = settings.api.timeout.min(MAX_TIME);
-    let (service, state, collector) = tokio::join!(
+    let ((service, organizations), (state, look), collector) = tokio::join!(
         service::check(&settings, limit),
-        local::state(&settings.ledger, limit),
+        state::check(&settings.ledger, limit),
         collector::check(settings.otlp.as_ref(), limit),
     );
-    let ((service, organizations), (state, look)) = (service, state);
-    let held = look.as_ref().is_some_and(|look| look.held);
-    let listen = local::listen(&settings, held, limit).await;
+    let organization = state::organization(&organizations, look);
     findings.extend(service);
-    findings.extend(local::organization(&organizations, look));
-    findings.push(collector);
-    findings.push(state);
-    findings.extend(listen);
+    findings.extend(organization.map(|outcome| ("organization", outcome)));
+    findings.extend([("collector", collector), ("state", state)]);
     findings
 }
 
-fn write_text(settings: &[Setting], findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
-    let longest = |texts: &mut dyn Iterator<Item = &str>| texts.map(str::len).max().unwrap_or(0);
-    let names = longest(&mut settings.iter().map(|setting| setting.name.as_str()));
-    let values = longest(&mut settings.iter().map(|setting| setting.value.as_str()));
-    let checks = longest(&mut findings.iter().map(|finding| finding.check));
+fn write_text(settings: &[String], findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
     for setting in settings {
-        let (name, value, from) = (&setting.name, &setting.value, setting.from);
-        let variable = setting.variable.as_deref().unwrap_or_default();
-        let line = format!("{name:names$}  {value:values$}  {from} {variable}");
-        writeln!(out, "{}", one_line(&line, usize::MAX))?;
+        writeln!(out, "{}", one_line(setting, usize::MAX))?;
     }
     writeln!(out)?;
-    for finding in findings {
-        let (word, colour) = match finding.level {
+    for (check, (level, said)) in findings {
+        let (word, colour) = match level {
             Level::Good => ("good", AnsiColor::Green),
             Level::Warning => ("warning", AnsiColor::Yellow),
             Level::Bad => ("bad", AnsiColor::Red),
         };
-        let (check, colour) = (finding.check, colour.on_default());
-        let advice = finding.advice.iter().map(String::as_str);
-        let text: Vec<&str> = std::iter::once(&*finding.said).chain(advice).collect();
-        let text = one_line(&text.join("; "), usize::MAX);
-        writeln!(out, "{colour}{word:7}{colour:#}  {check:checks$}  {text}")?;
+        let (colour, said) = (colour.on_default(), one_line(said, usize::MAX));
+        writeln!(out, "{colour}{word:7}{colour:#}  {check:12}  {said}")?;
     }
-    let count = |level| findings.iter().filter(|f| f.level == level).count();
+    let count = |level| {
+        findings
+            .iter()
+            .filter(|(_, found)| found.0 == level)
+            .count() as u64
+    };
     let summary = match (count(Level::Bad), count(Level::Warning)) {
         (0, 0) => "All is well.".to_owned(),
-        (0, 1) => "The exporter would work; 1 warning.".to_owned(),
-        (0, warnings) => format!("The exporter would work; {warnings} warnings."),
-        (1, _) => "The exporter would not work: 1 thing is wrong.".to_owned(),
-        (bad, _) => format!("The exporter would not work: {bad} things are wrong."),
+        (0, count) => {
+            let warnings = counted(count, "warning", "warnings");
+            format!("The exporter would work; {warnings}.")
+        }
+        (count, _) => {
+            let things = counted(count, "thing is wrong", "things are wrong");
+            format!("The exporter would not work: {things}.")
+        }
     };
     writeln!(out, "\n{summary}")
 }

@@ -1,15 +1,13 @@
 //! `--to otlp`: every entry of the range, once, whatever happens.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
 use futures_util::future::join_all;
 use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, KeyReading};
 
 use super::support::{World, done, fails, hours};
 use crate::support::binary::{launch, until};
-use crate::support::collector_peer::{Peer, Reply};
-use crate::support::http_peer;
+use crate::support::collector_peer::Peer;
 
 fn instance(stdout: &str) -> &str {
     let (_, rest) = stdout.split_once("service.instance.id ").expect("its name");
@@ -146,51 +144,44 @@ async fn a_history_larger_than_a_state_file_is_read_whole_and_sent_oldest_first(
 }
 
 #[tokio::test]
-async fn beside_a_running_exporter_it_sends_what_that_one_does_not() {
-    let world = World::new(200).await;
-    let endpoint = format!("--otlp.endpoint=http://{}", world.peer.address);
-    let flags = [&*endpoint, "--otlp.protocol=grpc"];
-    let exporter = world.exporter("state.db", &flags).await;
-    world.service().add_events(1);
-    let sent = "orgdata_otlp_records_sent_total";
-    exporter.until_value(sent, 1.0).await;
-    let own = resource(&world.peer);
-    let state = world.path("state.db").display().to_string();
-    let beside = |arguments| world.to_otlp(arguments).env("ORGDATA_STATE_PATH", &state);
-    let other_filters = beside("--audit.activity-types=X").refused(2, "other filters");
-    other_filters.await;
-    let stdout = done(beside("")).await;
-    let taken = world.peer.taken_ids();
-    let unique: BTreeSet<&String> = taken.iter().collect();
-    assert_eq!((taken.len(), unique.len()), (201, 201), "none twice");
-    let instance = instance(&stdout);
-    assert!(resource(&world.peer).contains(instance) && !own.contains(instance));
-    assert_eq!(exporter.value(sent).await, Some(1.0), "it shares nothing");
-}
-
-#[tokio::test]
-async fn beside_an_exporter_that_sends_history_it_sends_what_is_older() {
+async fn beside_an_exporter_it_sends_what_that_one_does_not() {
+    const SENT: &str = "orgdata_otlp_records_sent_total";
     let world = World::new(300).await;
     let endpoint = format!("--otlp.endpoint=http://{}", world.peer.address);
-    let day = world.entries(|at| at >= world.hours_ago(24)).len();
-    assert!(day > 20);
-    for (start, sent) in [("24h", day), ("oldest", 300)] {
-        let start = format!("--audit.start={start}");
-        let flags = [&*endpoint, "--otlp.protocol=grpc", &start];
-        let exporter = world.exporter(&format!("{sent}.db"), &flags).await;
-        let family = "orgdata_otlp_records_sent_total";
-        exporter.until_value(family, sent as f64).await;
+    for start in ["now", "24h", "oldest"] {
+        let history = world.ids();
+        let day = world.entries(|at| at >= world.hours_ago(24)).len();
+        assert!(day > 20 && day < 300);
+        let own = match start {
+            "now" => 0,
+            "24h" => day,
+            _ => history.len(),
+        };
+        let before = world.peer.taken_ids().len();
+        let start_flag = format!("--audit.start={start}");
+        let flags = [&*endpoint, "--otlp.protocol=grpc", &start_flag];
+        let exporter = world.exporter(&format!("{start}.db"), &flags).await;
+        world.service().advance(hours(1) / 3600);
+        world.service().add_events(1);
+        exporter.until_value(SENT, own as f64 + 1.0).await;
+        let resource_of_exporter = resource(&world.peer);
+        let state = world.path(&format!("{start}.db"));
+        let beside = world.to_otlp_with(&format!("{start}-p.db"), "");
+        let beside = beside.state(&state);
+        if own == history.len() {
+            fails(beside, 2, &["--from oldest is not before --until"]).await;
+            continue;
+        }
+        let filtered = beside.clone().arg("--audit.activity-types=X");
+        filtered.refused(2, "other filters").await;
+        let stdout = done(beside).await;
+        let taken = world.peer.taken_ids();
+        let rest = &history[..history.len() - own];
+        assert_eq!(&taken[before + own + 1..], rest, "{start}");
+        let instance = instance(&stdout);
+        assert!(resource(&world.peer).contains(instance));
+        assert!(!resource_of_exporter.contains(instance));
     }
-    let own = world.peer.taken_ids().len();
-    let beside = |sent| {
-        let state = world.path(&format!("{sent}.db"));
-        world.to_otlp("").state(&state)
-    };
-    let words = ["--from oldest is not before --until"];
-    fails(beside(300), 2, &words).await;
-    done(beside(day)).await;
-    let (older, taken) = (world.ids(), world.peer.taken_ids());
-    assert_eq!(taken[own..], older[..300 - day]);
 }
 
 #[tokio::test]
@@ -211,24 +202,13 @@ async fn killed_or_stopped_at_any_moment_it_continues_where_it_was() {
         taken = world.peer.taken_ids().len();
     }
     assert!(taken < 3_000, "it was killed before its end");
-    // While the collector is away.
-    for _ in 0..100 {
-        world
-            .peer
-            .reply(Reply::Status(tonic::Status::unavailable("away")));
-    }
-    let mut running = world.to_otlp("--shutdown.grace=100ms").start();
-    let is_away = |line: &str| line.contains("cannot deliver log records");
-    running
-        .stderr()
-        .until("the collector is away", is_away)
-        .await;
+    let mut running = world.without_collector("--shutdown.grace=100ms").await;
     assert_eq!(running.stop().await, Some(1));
     let is_last = |line: &str| line.starts_with("orgdata-exporter: stopped");
     let words = running.stderr().until("the last words", is_last).await;
     let says_how = words.contains("run the same command again") && words.contains("p.db");
     assert!(says_how, "{words}");
-    world.peer.script.replies.lock().expect("lock").clear();
+    world.collector_is_back();
 
     let stdout = done(world.to_otlp("--otlp.batch-size=50")).await;
     let taken = world.peer.taken_ids();
@@ -261,52 +241,27 @@ async fn entries_below_thousands_of_imported_ones_are_delivered() {
 /// An API whose cursors are its rows refuses the cursor of an erased one.
 #[tokio::test]
 async fn rows_that_are_erased_while_they_are_read_hide_nothing() {
-    const ROWS: usize = 1_000;
-    let created = jiff::Timestamp::now() - hours(5);
-    // Rows that end a page are erased when the cursor is used for the first time.
-    let erased: Mutex<BTreeSet<usize>> = Mutex::default();
-    let api = http_peer::Peer::start(move |seen, _| {
-        let mut erased = erased.lock().expect("lock");
-        let parameter = |name: &str| {
-            let (_, rest) = seen.target().split_once(&format!("{name}="))?;
-            rest.split('&').next()?.parse::<usize>().ok()
+    let mut config = Config {
+        history: 1_000,
+        ..Config::quiet()
+    };
+    (config.readings.row_cursors, config.readings.page_cap) = (true, Some(20));
+    let world = World::with(config).await;
+    let (service, ids) = (world.service().clone(), world.ids());
+    let (erased, mut requests) = (ids.clone(), 0);
+    world.service().on_request(Box::new(move |_, _| {
+        requests += 1;
+        match requests {
+            // The last page, and later every page of which a cursor is kept.
+            5 => service.delete(&erased[920..940]),
+            15 => service.delete(&erased[760..920]) + service.delete(&erased[940..]),
+            _ => 0,
         };
-        let before = parameter("before").unwrap_or(ROWS + 1);
-        if before % 7 == 0 && before <= ROWS {
-            erased.insert(before);
-        }
-        if erased.contains(&before) {
-            return http_peer::json("400 Bad Request", r#"{"message":"unknown cursor"}"#);
-        }
-        let rows = (1..before.min(ROWS + 1)).rev();
-        let rows = rows.filter(|row| !erased.contains(row));
-        let rows: Vec<usize> = rows
-            .take(parameter("limit").unwrap_or(10).min(20))
-            .collect();
-        let item = |row: &usize| {
-            let at = created - hours(1) * u32::try_from(ROWS - row).expect("small") / 60;
-            format!(
-                r#"{{"id":"r{row}","type":"DEAL_UPDATED","createdAt":"{at}","organizationId":1}}"#
-            )
-        };
-        let items: Vec<String> = rows.iter().map(item).collect();
-        let end = rows
-            .last()
-            .map_or("null".to_owned(), |row| format!("\"{row}\""));
-        let more = !rows.is_empty();
-        let page = format!(
-            r#"{{"items":[{}],"hasMore":{more},"endCursor":{end}}}"#,
-            items.join(",")
-        );
-        http_peer::json("200 OK", page)
-    })
-    .await;
-    let world = World::new(0).await;
-    let launch = world.to_otlp("").env("ORGDATA_API_BASE_URL", &api.url());
-    done(launch).await;
-    let taken = world.peer.taken_ids();
-    let unique: BTreeSet<String> = taken.iter().cloned().collect();
-    assert_eq!((unique.len(), taken.len()), (ROWS, ROWS));
+        None
+    }));
+    done(world.to_otlp("")).await;
+    assert_eq!(world.peer.taken_ids(), ids);
+    assert!(world.ids().len() < 800, "they were erased");
 }
 
 #[tokio::test]
@@ -323,15 +278,8 @@ async fn a_damaged_progress_file_is_begun_again_and_nothing_is_called_missing() 
 #[tokio::test]
 async fn a_backfill_whose_file_is_taken_over_ends_with_status_3() {
     let world = World::new(2_000).await;
-    for _ in 0..100 {
-        world
-            .peer
-            .reply(Reply::Status(tonic::Status::unavailable("away")));
-    }
-    let mut first = world.to_otlp("").start();
-    let is_away = |line: &str| line.contains("cannot deliver log records");
-    first.stderr().until("the collector is away", is_away).await;
-    world.peer.script.replies.lock().expect("lock").clear();
+    let mut first = world.without_collector("").await;
+    world.collector_is_back();
     std::fs::remove_file(world.path("p.db.lock")).expect("it is there");
     done(world.to_otlp("")).await;
     assert_eq!(first.ended().await, Some(3));
@@ -344,18 +292,10 @@ async fn a_backfill_whose_file_is_taken_over_ends_with_status_3() {
 #[tokio::test]
 async fn a_history_that_lost_records_is_never_called_complete() {
     let world = World::new(300).await;
-    for _ in 0..100 {
-        world
-            .peer
-            .reply(Reply::Status(tonic::Status::unavailable("away")));
-    }
     let flags = "--api.page-size=100 --shutdown.grace=100ms";
-    let mut running = world.to_otlp(flags).start();
-    let is_away = |line: &str| line.contains("cannot deliver log records");
-    let stderr = running.stderr();
-    stderr.until("the collector is away", is_away).await;
+    let mut running = world.without_collector(flags).await;
     assert_eq!(running.stop().await, Some(1));
-    world.peer.script.replies.lock().expect("lock").clear();
+    world.collector_is_back();
     let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
     let sql =
         "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = (SELECT min(page) FROM outbox)";

@@ -12,7 +12,7 @@ const WRONG: &str = "
 --to openmetrics => --to openmetrics FILE
 --to openmetrics x.om => --until live | orgdata-exporter.db | --state.path
 --to openmetrics x.om --until=yesterday => --until | yesterday | 24h
---to openmetrics x.om --until=oldest => --until oldest
+--to openmetrics x.om --until=oldest => --from oldest | --until
 --to openmetrics x.om --from=1d --until=2d => --from | --until
 --to openmetrics x.om --until=4h --step=10m => --step | 10m | 1m
 --to openmetrics x.om --until=4h --label=job => --label | job=orgdata-exporter
@@ -118,7 +118,7 @@ async fn a_key_of_another_organization_than_the_file_that_sets_the_end_is_refuse
     let sql = "UPDATE state SET organization = '9'";
     assert_eq!(database.execute(sql, []), Ok(1));
     drop(database);
-    let words = ["organization 4711, but the state file to 9", "--state.path"];
+    let words = ["organization 4711, but the", "file to 9"];
     fails(world.to_file("--until=live"), 1, &words).await;
     fails(world.to_otlp("").state(&state), 1, &words).await;
     // With another end it does not matter.

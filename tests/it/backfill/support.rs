@@ -10,7 +10,7 @@ use orgdata_exporter::simulator::{ClockSource, Config, Running, Served, Simulato
 use tempfile::TempDir;
 
 use crate::support::binary::{Exporter, KEY, Launch, exporter, launch};
-use crate::support::collector_peer::Peer;
+use crate::support::collector_peer::{Peer, Reply};
 use crate::support::openmetrics::{Family, Sample, parse};
 
 /// Events by activity type and actor.
@@ -85,6 +85,21 @@ impl World {
     /// A backfill to the collector, with the progress in `p.db`.
     pub(super) fn to_otlp(&self, arguments: &str) -> Launch {
         self.to_otlp_with("p.db", arguments)
+    }
+
+    /// The same that has found that the collector is away.
+    pub(super) async fn without_collector(&self, arguments: &str) -> Exporter {
+        for _ in 0..100 {
+            let away = tonic::Status::unavailable("away");
+            self.peer.reply(Reply::Status(away));
+        }
+        let running = self.to_otlp(arguments).start();
+        running.logs("cannot deliver log records").await;
+        running
+    }
+
+    pub(super) fn collector_is_back(&self) {
+        self.peer.script.replies.lock().expect("lock").clear();
     }
 
     pub(super) fn to_file(&self, arguments: &str) -> Launch {

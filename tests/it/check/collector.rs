@@ -14,12 +14,11 @@ fn with(api: &str, protocol: &str, endpoint: &str) -> Launch {
 const ANSWERS: &str = "
 grpc Unauthenticated => warning collector: oops | OTEL_EXPORTER_OTLP_HEADERS
 grpc Unimplemented => warning collector: Unimplemented | pipeline for logs
-grpc Unavailable => warning collector: oops | see its log
+grpc Unavailable => warning collector: oops | the collector's log
 grpc InvalidArgument => warning collector: oops | without records
-grpc rejected => warning collector: rejects
 http silence => warning collector: no answer | firewall
 http 404 => warning collector: HTTP 404 | path
-http 429 => warning collector: HTTP 429 | waits and continues
+http 429 => warning collector: HTTP 429 | wait in the state file
 http 200 => warning collector: --otlp.protocol
 ";
 
@@ -31,7 +30,6 @@ fn reply(name: &str) -> Reply {
         "Unavailable" => Reply::Status(Status::unavailable("oops")),
         "InvalidArgument" => Reply::Status(Status::invalid_argument("oops")),
         "silence" => Reply::Silence,
-        "rejected" => Reply::Partial(3, "oops"),
         status => Reply::Http(status.parse().unwrap(), "text/plain", "oops", None),
     }
 }
@@ -71,44 +69,19 @@ http/protobuf http://GRPC => --otlp.protocol
 grpc http://HTTP => HTTP 404 | --otlp.protocol
 grpc http://127.0.0.1:1 => connection refused | --otlp.endpoint
 http/protobuf http://no-such-host.invalid:4318 => failed to lookup | --otlp.endpoint
-http/protobuf https://HTTP => --otlp.endpoint";
+http/protobuf https://HTTP => --otlp.endpoint
+grpc https://TLS => UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE
+http/protobuf https://SECURE => UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE";
+    let tls = Peer::grpc_tls(TLS).await;
     for line in table.trim().lines() {
         let (arguments, words) = line.split_once(" => ").unwrap();
         let (protocol, endpoint) = arguments.split_once(' ').unwrap();
         let endpoint = endpoint
+            .replace("TLS", &format!("localhost:{}", tls.address.port()))
+            .replace("SECURE", &format!("localhost:{}", https(TLS).port()))
             .replace("GRPC", &grpc.address.to_string())
             .replace("HTTP", &http.address.to_string());
         let launch = with(&api.base_url(), protocol, &endpoint);
         expect(launch, &format!("warning collector: {words}")).await;
-    }
-}
-
-/// Variables with files, and what the report says. `SSL_CERT_FILE` has the roots of the system, which a given file replaces.
-const CERTIFICATES: &str = "
-CERTIFICATE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key =>
-=> warning collector: UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE
-CERTIFICATE=ca.pem => warning collector: CLIENT_CERTIFICATE
-CERTIFICATE=no.pem => bad collector: OTEL_EXPORTER_OTLP_CERTIFICATE | no.pem | PEM
-SSL_CERT_FILE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key =>
-";
-
-#[tokio::test]
-async fn certificates_are_checked_as_the_exporter_does() {
-    let api = service().await;
-    let grpc = Peer::grpc_tls(TLS).await;
-    for (protocol, address) in [("grpc", grpc.address), ("http/protobuf", https(TLS))] {
-        let endpoint = format!("https://localhost:{}", address.port());
-        for line in CERTIFICATES.trim().lines() {
-            let (files, expected) = line.split_once("=>").unwrap();
-            let mut launch = with(&api.base_url(), protocol, &endpoint);
-            for (name, file) in files.split(' ').filter_map(|file| file.split_once('=')) {
-                let variable = match name {
-                    "SSL_CERT_FILE" => name.to_owned(),
-                    name => format!("OTEL_EXPORTER_OTLP_{name}"),
-                };
-                launch = launch.env(&variable, &format!("{TLS}{file}"));
-            }
-            expect(launch, expected.trim()).await;
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! The command `check` of the built binary: each fault has a line with what to do, and nothing is changed.
 
 mod collector;
-mod local;
 mod report;
 mod service;
+mod state;
 
 use orgdata_exporter::simulator::{ClockSource, Config, Running, Simulator};
 
@@ -16,10 +16,9 @@ pub(crate) const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support
 #[derive(Debug)]
 struct Checked(String);
 
-/// `check` with the simulator's key, a state file that does not exist, and a free port.
+/// `check` with the simulator's key and a state file that does not exist.
 fn check(base_url: &str) -> Launch {
     launch(&["check"])
-        .env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0")
         .env("ORGDATA_STATE_PATH", "state.db")
         .env("ORGDATA_API_BASE_URL", base_url)
         .env("ORGDATA_API_KEY", KEY)
