@@ -54,6 +54,12 @@ impl Captured {
         let text = String::from_utf8_lossy(&written);
         text.lines().map(str::to_owned).collect()
     }
+
+    /// Returns how many lines contain these words.
+    pub(crate) fn count(&self, words: &str) -> usize {
+        let lines = self.lines();
+        lines.iter().filter(|line| line.contains(words)).count()
+    }
 }
 
 impl Write for Written {
