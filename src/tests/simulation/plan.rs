@@ -60,9 +60,10 @@ pub(super) struct Plan {
 }
 
 /// How a life of the exporter ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum End {
     /// With the world.
+    #[default]
     Never,
     /// When it passes so many points at which it hands something to the outside or gets it back.
     Crash(u64),
