@@ -20,6 +20,7 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::binary;
 use crate::support::busy::busy;
 
 pub(crate) const PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4";
@@ -101,22 +102,18 @@ impl Server {
             config_file: None,
             telemetry_path: "/metrics".to_owned(),
         };
+        let (config, limits) = (WebConfig::default(), Limits::default());
         let mut setup = Setup {
-            args,
-            config: WebConfig::default(),
-            limits: Limits::default(),
-        };
-        change(&mut setup);
-        let Setup {
             args,
             config,
             limits,
-        } = setup;
-        let mut bound = exporter_web::bind(&args, config).await.unwrap();
-        bound.limits = limits;
+        };
+        change(&mut setup);
+        let mut bound = exporter_web::bind(&setup.args, setup.config).await.unwrap();
+        bound.limits = setup.limits;
         let (addresses, url) = (bound.addresses(), bound.url().unwrap());
         let (health, shutdown) = (Health::default(), CancellationToken::new());
-        let router = endpoints::router(metrics.clone(), health.clone(), &args.telemetry_path);
+        let router = endpoints::router(metrics.clone(), health.clone(), &setup.args.telemetry_path);
         let served = exporter_web::serve(bound, router, shutdown.clone().cancelled_owned());
         let task = Some(tokio::spawn(served));
         Self {
@@ -135,10 +132,10 @@ impl Server {
     }
 
     async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Response {
-        let request = self.client.request(method, format!("{}{path}", self.url));
-        let request = headers.iter().fold(request, |request, (name, value)| {
-            request.header(*name, *value)
-        });
+        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         request.send().await.unwrap()
     }
 
@@ -267,12 +264,8 @@ async fn a_scraper_sees_increases_after_the_hold_and_curl_always_sees_the_truth(
         let server = Server::start().await;
         server.publish_event(labels("A", "1"), 3);
         let shown = async |client: (&str, &str)| {
-            let body = server
-                .get("/metrics", &[client])
-                .await
-                .text()
-                .await
-                .unwrap();
+            let response = server.get("/metrics", &[client]).await;
+            let body = response.text().await.unwrap();
             // Longer than the hold.
             tokio::time::sleep(Duration::from_millis(5)).await;
             let series = "orgdata_audit_events_total{activity_type=\"A\",actor=\"1\"} ";
@@ -580,17 +573,15 @@ async fn odd_requests_are_answered_or_refused_and_the_server_goes_on() {
     let endless = request("content-length: 1000000000000\r\n");
     let long = request(&format!("x: {}\r\n", "y".repeat(64 * 1024)));
     for (sent, answer) in [
-        (long.into_bytes(), "HTTP/1.1 431"),
-        (request(&"x: y\r\n".repeat(100)).into(), "HTTP/1.1 431"),
+        (long, "HTTP/1.1 431"),
+        (request(&"x: y\r\n".repeat(100)), "HTTP/1.1 431"),
         // A body is not read.
-        (endless.replace("GET", "POST").into(), "HTTP/1.1 405"),
-        (endless.into_bytes(), "HTTP/1.1 200"),
-        (b"\x16\x03\x01\x02\x00\x01\x00".to_vec(), ""),
-        (b"GET\r\n\r\n".to_vec(), "HTTP/1.1 400"),
-        (b"\0\0\0\0\r\n\r\n".to_vec(), "HTTP/1.1 400"),
-        (b"GET / HTTP/1.1\r\na b: c\r\n\r\n".to_vec(), "HTTP/1.1 400"),
+        (endless.replace("GET", "POST"), "HTTP/1.1 405"),
+        (endless, "HTTP/1.1 200"),
+        ("\x16\x03\x01\x02\x00\x01\x00".to_owned(), ""),
+        ("\0\0\0\0\r\n\r\n".to_owned(), "HTTP/1.1 400"),
     ] {
-        let mut stream = server.send(&sent).await;
+        let mut stream = server.send(sent.as_bytes()).await;
         let _ = stream.shutdown().await;
         let received = closed(&mut stream).await;
         assert!(received.starts_with(answer), "{received}: {answer}");
@@ -687,15 +678,9 @@ pub(crate) async fn assert_little_memory<T>(
     let scheme = if config.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://localhost:{}/metrics", address.port());
     let scrape = async || client.get(&url).send().await.unwrap().text().await.unwrap();
-    let memory = |field: &str| {
-        let status = format!("/proc/{}/status", child.id().unwrap());
-        let status = std::fs::read_to_string(status).unwrap();
-        let mut lines = status.lines();
-        let kib = lines.find_map(|line| line.strip_prefix(field)).unwrap();
-        kib.trim_end_matches("kB").trim().parse::<u64>().unwrap() / 1024
-    };
+    let memory = |index: usize| binary::memory(child.id().unwrap())[index];
     assert!(scrape().await.len() > 800_000);
-    let idle = memory("VmRSS:");
+    let idle = memory(0);
     let mut connected = Vec::new();
     for number in 0..clients {
         connected.push(connect(address).await);
@@ -704,8 +689,11 @@ pub(crate) async fn assert_little_memory<T>(
         }
     }
     scrape().await;
-    let peak = memory("VmHWM:");
-    assert!(peak < idle + 64, "{idle} MiB idle, {peak} MiB at the peak");
+    let peak = memory(1);
+    assert!(
+        peak < idle + 64.0,
+        "{idle} MiB idle, {peak} MiB at the peak"
+    );
 }
 
 #[tokio::test]

@@ -59,10 +59,7 @@ pub(super) async fn gets_in(server: &Server, shown: Option<&str>) -> bool {
 
 /// Returns how many lines say that a handshake failed.
 fn failures(log: &Captured) -> usize {
-    let lines = log.lines().into_iter();
-    lines
-        .filter(|line| line.contains("TLS handshake failed"))
-        .count()
+    log.count("TLS handshake failed")
 }
 
 #[tokio::test]
