@@ -175,18 +175,6 @@ fn wrong_types_are_skipped_and_the_body_keeps_them() {
 }
 
 #[test]
-fn an_entry_that_is_no_object_or_no_json_is_delivered_all_the_same() {
-    for raw in ["", "[1", "\"x\"", "null", "{\"id\":\"a\""] {
-        let record = map(raw);
-        assert_eq!(record.event_name, "orgdata.audit.unknown");
-        assert!(
-            record.body.is_some() && record.observed_time_unix_nano > 0,
-            "{raw}"
-        );
-    }
-}
-
-#[test]
 fn the_time_is_the_first_that_can_be_read() {
     for (occurred, seconds) in [
         ("\"1970-01-01T00:00:01Z\"", 1),

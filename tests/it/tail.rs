@@ -10,13 +10,12 @@ use orgdata_exporter::ledger::{Encode, LedgerHandle, OutboxRecord, RecordKind};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::simulator::{
-    Config, Fault, FaultKind, Fields, KeyReading, Readings, Running, Simulator,
+    Config, Fault, Fields, KeyReading, Readings, Running, Simulator,
 };
 use orgdata_exporter::tail::{Settings, Start, Tail};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::captured::Captured;
 use crate::support::settings::{self, PlainRecords};
 
 /// Twice the interval of polls: what is lost meanwhile is reported.
@@ -251,6 +250,7 @@ async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
         let delivered = bench.field("id").await;
         let distinct: BTreeSet<_> = delivered.iter().collect();
         assert_eq!((delivered.len(), distinct.len()), (2700, 2700));
+        assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
         for total in [Gaps, Recoveries, Duplicate, Late, Malformed] {
             assert_eq!(bench.total(total), 0, "{total:?} {readings:?}");
         }
@@ -258,40 +258,6 @@ async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
         bench.poll().await;
         let requests = bench.sim().requests().audit;
         assert_eq!(requests, 1, "requests of a quiet poll");
-    }
-}
-
-/// Whatever the size of the pages, and also if some are empty by accident.
-#[tokio::test(start_paused = true)]
-async fn history_is_delivered_and_not_counted_and_everything_leaves_oldest_first() {
-    for (history, added, page_size, page_cap, fault) in [
-        (1234, 1010, 100, None, ""),
-        (20, 45, 1, None, ""),
-        (20, 45, 100, Some(7), ""),
-        (334, 150, 100, None, "once"),
-        (334, 150, 100, None, "every third"),
-    ] {
-        for readings in readings() {
-            let readings = Readings {
-                page_cap,
-                ..readings
-            };
-            let mut bench = Bench::with(history, readings, Start::Oldest, page_size).await;
-            let empty = Fault::new(FaultKind::EmptyPage);
-            match fault {
-                "once" => drop(bench.sim().fault(empty.once())),
-                "every third" => drop(bench.sim().fault(empty.every(3))),
-                _ => {}
-            }
-            bench.settle().await;
-            let taken = bench.taken().await;
-            assert_eq!(taken, (0, history, 0), "{fault} {readings:?}");
-            bench.sim().clear_faults();
-            bench.after_events(added).await;
-            let taken = bench.taken().await;
-            assert_eq!(taken, (added, history + added, 0), "{fault} {readings:?}");
-            assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
-        }
     }
 }
 
@@ -345,25 +311,6 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
         assert_eq!((gaps.len(), records.len()), (1, expected), "{start}");
         assert!(gaps[0].contains("state_recreated"), "{gaps:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
-    let log = Captured::begin();
-    for odd in [json!("odd"), json!(12.5), json!(99)] {
-        let mut bench = Bench::new(20).await;
-        for more in [0, 3] {
-            bench.sim().advance(seconds(1));
-            let fields = Fields::new().unchecked();
-            let fields = fields.with("organizationId", odd.clone());
-            bench.sim().add_entry(&fields).unwrap();
-            bench.after_events(more).await;
-        }
-        let malformed = bench.total(Total::Malformed);
-        assert_eq!((bench.counted(), malformed), (5, 2), "{odd}");
-    }
-    assert_eq!(log.count("not as documented"), 6, "a line for each entry");
-    assert_eq!(log.count("the API key belongs to"), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,22 +39,6 @@ fn script(script: &str, stdin: Stdio, arguments: &[&str]) -> Child {
 }
 
 #[tokio::test]
-async fn a_broken_file_is_one_line_and_status_2() {
-    let missing = "tls_server_config:\n  cert_file: gone.pem\n  key_file: server.key\n";
-    for (config, part) in [
-        (missing, "gone.pem"),
-        ("basic_auth_users:\n  alice: secret\n", "htpasswd"),
-        ("tls_serverconfig: {}\n", "tls_serverconfig"),
-    ] {
-        let dir = directory(config);
-        let words = format!("--web.config.file | web.yml | {part}");
-        with_config(&dir).refused(2, &words).await;
-    }
-    let missing = exporter(NOWHERE).arg("--web.config.file=/nonexistent/web.yml");
-    missing.refused(2, "/nonexistent/web.yml").await;
-}
-
-#[tokio::test]
 async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
     let dir = directory(&format!("{TLS}{}", users(&[("alice", "old")])));
     let mut exporter = with_config(&dir).start();

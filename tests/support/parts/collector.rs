@@ -136,11 +136,8 @@ impl Collector {
 
     /// Returns the ids of the records acknowledged so far, in the order in which they came.
     pub(crate) fn ids(&self) -> Vec<String> {
-        let records = self.records();
-        let ids = records
-            .iter()
-            .map(|record| text(&record["attributes"]["log.record.uid"]));
-        ids.collect()
+        let id = |record: &Value| text(&record["attributes"]["log.record.uid"]);
+        self.records().iter().map(id).collect()
     }
 
     /// Waits until at least `count` log records were acknowledged and returns all of them.
@@ -178,13 +175,11 @@ impl Rotel {
         let dir = tempfile::tempdir().unwrap();
         let options = "start --exporter blackhole --debug-log logs --debug-log-verbosity detailed";
         let arguments = |[grpc, http]: [u16; 2]| {
-            let mut arguments: Vec<String> = options.split(' ').map(str::to_owned).collect();
-            arguments.push(format!("--otlp-grpc-endpoint=127.0.0.1:{grpc}"));
-            arguments.push(format!("--otlp-http-endpoint=127.0.0.1:{http}"));
-            for name in ["pid", "log"] {
-                arguments.push(format!("--{name}-file={}", dir.path().join(name).display()));
-            }
-            arguments
+            let dir = dir.path().display();
+            let options = format!(
+                "{options} --otlp-grpc-endpoint=127.0.0.1:{grpc} --otlp-http-endpoint=127.0.0.1:{http} --pid-file={dir}/pid --log-file={dir}/log"
+            );
+            options.split(' ').map(str::to_owned).collect()
         };
         // It has no page there, which is an answer.
         let ready = |[_, http]: [u16; 2]| format!("http://127.0.0.1:{http}/");
