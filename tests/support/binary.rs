@@ -408,20 +408,17 @@ impl Exporter {
         root.join(path.strip_prefix("/").unwrap())
     }
 
+    /// Returns its memory in MiB, now and at the peak.
     pub(crate) fn memory(&self) -> [f64; 2] {
-        memory(self.child.id())
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.unwrap();
+        ["VmRSS", "VmHWM"].map(|name| {
+            let mut lines = status.lines();
+            let kib = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+            let kib = kib.trim_matches(|c: char| !c.is_ascii_digit());
+            kib.parse::<f64>().unwrap() / 1024.0
+        })
     }
-}
-
-/// Returns the memory of a process in MiB, now and at the peak.
-pub(crate) fn memory(process: u32) -> [f64; 2] {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    ["VmRSS", "VmHWM"].map(|name| {
-        let mut lines = status.lines();
-        let kib = lines.find_map(|line| line.strip_prefix(name)).unwrap();
-        let kib = kib.trim_matches(|c: char| !c.is_ascii_digit());
-        kib.parse::<f64>().unwrap() / 1024.0
-    })
 }
 
 impl Drop for Exporter {
