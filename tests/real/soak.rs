@@ -165,9 +165,8 @@ impl Collector {
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::bind(address).await.unwrap();
             let server = tonic::transport::Server::builder().add_service(service);
-            server
-                .serve_with_incoming(TcpIncoming::from(listener))
-                .await
+            let incoming = TcpIncoming::from(listener);
+            server.serve_with_incoming(incoming).await
         });
         self.runtime = Some(runtime);
     }

@@ -21,10 +21,8 @@ fn with_config(dir: &TempDir) -> Launch {
 
 /// Returns the status of a path.
 async fn status(address: SocketAddr, path: &str) -> u16 {
-    let request = client()
-        .build()
-        .unwrap()
-        .get(format!("http://{address}{path}"));
+    let client = client().build().unwrap();
+    let request = client.get(format!("http://{address}{path}"));
     request.send().await.unwrap().status().as_u16()
 }
 
@@ -62,9 +60,8 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
         exporter.logs("SIGHUP").await;
         assert_eq!(status("old").await, 200);
     }
-    exporter
-        .logs("the previous one stays in force | cert_file")
-        .await;
+    let words = "the previous one stays in force | cert_file";
+    exporter.logs(words).await;
     write(format!("{TLS}{}", users(&[("alice", "new")])));
     exporter.signal("HUP").await;
     until("the new password", async || {
@@ -84,11 +81,8 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
 async fn files_that_hang_stop_neither_scrapes_nor_the_end() {
     let dir = directory(TLS);
     let mut exporter = with_config(&dir).start();
-    let url = exporter
-        .url()
-        .await
-        .replace("http://127.0.0.1", "https://localhost")
-        + "/metrics";
+    let url = exporter.url().await;
+    let url = url.replace("http://127.0.0.1", "https://localhost") + "/metrics";
     let pipe = dir.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());

@@ -221,17 +221,12 @@ fn alerts_can_be_changed() {
     let [after, before] = [&changed, &rules].map(|rules| array(&rules["groups"][0]["rules"]));
     assert_eq!(after.len(), before.len() - 2);
     for rule in after {
-        let mut before = before.iter();
-        let was = before.find(|was| was["alert"] == rule["alert"]);
-        let mut wanted = was.unwrap().clone();
-        wanted["labels"]["team"] = json!("compliance");
-        if rule["alert"] == "OrgdataExporterAuditGap" {
-            wanted["labels"]["severity"] = json!("critical");
-        }
-        let page = text(&wanted["annotations"]["runbook_url"]);
-        let url = format!("https://git.example.com/orgdata-exporter/blob/main/{page}");
-        wanted["annotations"]["runbook_url"] = json!(url);
-        assert_eq!(*rule, wanted);
+        let is_gap = rule["alert"] == "OrgdataExporterAuditGap";
+        assert!(!is_gap || rule["labels"]["severity"] == "critical");
+        assert_eq!(rule["labels"]["team"], "compliance");
+        let url = text(&rule["annotations"]["runbook_url"]);
+        let page = url.strip_prefix("https://git.example.com/orgdata-exporter/blob/main/");
+        assert!(page.is_some_and(|page| path(page).is_file()), "{url}");
     }
 }
 
