@@ -463,20 +463,6 @@ async fn an_import_of_old_rows_hides_no_live_events() {
     assert_eq!(bench.total(Total::Backdated), 600);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_long_history_does_not_delay_live_events() {
-    let mut bench = Bench::oldest(6000, 10).await;
-    bench.begin().await;
-    for total in 1..=20 {
-        bench.sim().add_events(1);
-        bench.poll().await;
-        assert_eq!(bench.counted(), total);
-        bench.rounds(2).await;
-    }
-    let is_read = bench.tail.state().history.is_none();
-    assert!(!is_read, "the history is still read");
-}
-
 /// Retention has deleted every known entry; then there is one new event. Polls are 15 seconds apart.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_organization_has_no_false_gap() {
