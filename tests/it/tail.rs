@@ -176,12 +176,12 @@ impl Bench {
 
     /// Returns a field of each entry in the outbox.
     async fn field(&self, name: &str) -> Vec<String> {
-        let field = |entry: &String| {
-            let entry: Value = serde_json::from_str(entry).unwrap();
+        let field = |entry: String| {
+            let entry: Value = serde_json::from_str(&entry).unwrap();
             entry[name].as_str().unwrap().to_owned()
         };
         let entries = settings::entries(&self.records().await);
-        entries.iter().map(field).collect()
+        entries.into_iter().map(field).collect()
     }
 
     async fn delivered(&self) -> u64 {

@@ -45,6 +45,8 @@ struct Setup {
     args: WebArgs,
     config: WebConfig,
     limits: Limits,
+    metrics: Metrics,
+    is_ready: bool,
 }
 
 /// Deadlines that are short enough to wait for, and long enough for a busy machine.
@@ -75,44 +77,35 @@ impl Server {
     }
 
     pub(crate) async fn limited(limits: Limits, config: WebConfig) -> Self {
-        Self::with(|setup| {
-            setup.limits = limits;
-            setup.config = config;
-        })
-        .await
+        Self::with(|setup| (setup.limits, setup.config) = (limits, config)).await
     }
 
     async fn with(change: impl FnOnce(&mut Setup)) -> Self {
-        Self::showing(Metrics::new(Duration::from_millis(1)), change).await
-    }
-
-    async fn showing(metrics: Metrics, change: impl FnOnce(&mut Setup)) -> Self {
-        let server = Self::starting(metrics, change).await;
-        server.health.set_ready();
-        server
-    }
-
-    async fn starting(metrics: Metrics, change: impl FnOnce(&mut Setup)) -> Self {
         // It fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let args = WebArgs {
-            listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
-            systemd_socket: false,
-            config_file: None,
-            telemetry_path: "/metrics".to_owned(),
-        };
-        let (config, limits) = (WebConfig::default(), Limits::default());
         let mut setup = Setup {
-            args,
-            config,
-            limits,
+            args: WebArgs {
+                listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
+                systemd_socket: false,
+                config_file: None,
+                telemetry_path: "/metrics".to_owned(),
+            },
+            config: WebConfig::default(),
+            limits: Limits::default(),
+            metrics: Metrics::new(Duration::from_millis(1)),
+            is_ready: true,
         };
         change(&mut setup);
-        let mut bound = exporter_web::bind(&setup.args, setup.config).await.unwrap();
+        let bound = exporter_web::bind(&setup.args, setup.config).await;
+        let mut bound = bound.unwrap();
         bound.limits = setup.limits;
         let (addresses, url) = (bound.addresses(), bound.url().unwrap());
         let (health, shutdown) = (Health::default(), CancellationToken::new());
-        let router = endpoints::router(metrics.clone(), health.clone(), &setup.args.telemetry_path);
+        if setup.is_ready {
+            health.set_ready();
+        }
+        let (metrics, path) = (setup.metrics, setup.args.telemetry_path);
+        let router = endpoints::router(metrics.clone(), health.clone(), &path);
         let served = exporter_web::serve(bound, router, shutdown.clone().cancelled_owned());
         let task = Some(tokio::spawn(served));
         Self {
@@ -363,7 +356,7 @@ async fn stuck(health: &Health, which: Loop) -> Watched {
 
 #[tokio::test]
 async fn probes_follow_the_application() {
-    let server = Server::starting(Metrics::new(Duration::ZERO), |_| {}).await;
+    let server = Server::with(|setup| setup.is_ready = false).await;
     assert_eq!(server.status("/-/ready").await, 503);
     server.health.set_ready();
     assert_eq!(server.status("/-/ready").await, 200);
@@ -378,7 +371,7 @@ async fn probes_follow_the_application() {
 
 #[tokio::test]
 async fn the_page_says_what_the_exporter_is_doing() {
-    let server = Server::showing(busy(), |_| {}).await;
+    let server = Server::with(|setup| setup.metrics = busy()).await;
     let page = server.text("/").await;
     let texts = page.split('<').filter_map(|part| part.split_once('>'));
     let text: String = texts.map(|(_, text)| text).collect();

@@ -98,14 +98,13 @@ impl Server {
     }
 
     async fn status(&self, user: &str, password: &str) -> u16 {
-        let response = self.ask("/metrics", user, password).await;
-        response.status().as_u16()
+        self.ask("/metrics", user, password).await.status().as_u16()
     }
 
     /// Returns the status without TLS and without a user.
     async fn plain(&self) -> u16 {
-        let response = self.http("/metrics").send().await.unwrap();
-        response.status().as_u16()
+        let response = self.http("/metrics").send().await;
+        response.unwrap().status().as_u16()
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
