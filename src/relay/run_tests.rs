@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -17,6 +17,7 @@ use crate::ledger::{Commit, Disposition, EventId, NewEntry, NewEvent};
 use crate::relay::OtlpFlags;
 use crate::support::settings;
 use crate::telemetry::captured::Captured;
+use crate::util::lock;
 
 /// Makes each outcome of a request fail to be written.
 const REFUSE: &str =
@@ -25,29 +26,27 @@ const REFUSE: &str =
 /// Records with a number, which is their id.
 struct Outbox(LedgerHandle);
 
-/// A collector.
+/// What a collector does, and what it has seen.
 #[derive(Default)]
-struct Collector {
+struct Script {
     /// Records that it refuses with `refusal`, alone or among others.
-    bad: Mutex<BTreeSet<usize>>,
-    refusal: Mutex<Option<Verdict>>,
+    bad: BTreeSet<usize>,
+    refusal: Option<Verdict>,
     /// The answer to every request.
-    always: Mutex<Option<Verdict>>,
-    /// It does not answer.
-    is_silent: Mutex<bool>,
-    panics: Mutex<bool>,
+    always: Option<Verdict>,
+    panics: bool,
     /// The ids of each request, and when it came.
-    requests: Mutex<Vec<(Instant, Vec<usize>)>>,
-    received: Mutex<Vec<usize>>,
+    requests: Vec<(Instant, Vec<usize>)>,
+    received: Vec<usize>,
 }
 
-/// The relay's side of it.
-struct Shared(Arc<Collector>);
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Script>>);
 
 struct Bench {
     outbox: Outbox,
-    collector: Arc<Collector>,
-    relay: Relay<Shared>,
+    collector: Collector,
+    relay: Relay<Collector>,
     metrics: Arc<OtlpMetrics>,
     loops: Arc<Loops>,
 }
@@ -105,11 +104,11 @@ impl Outbox {
         });
         let number = |raw: String| {
             let record: serde_json::Value = serde_json::from_str(&raw).unwrap();
-            record["id"].as_str().and_then(|id| id.parse().ok())
+            record["id"].as_str().unwrap().parse().unwrap()
         };
         let dead = dead.await.unwrap().into_iter();
-        dead.map(|(reason, raw)| (reason, number(raw).unwrap()))
-            .collect()
+        let dead = dead.map(|(reason, raw)| (reason, number(raw)));
+        dead.collect()
     }
 
     async fn dead_ids(&self) -> Vec<usize> {
@@ -119,42 +118,30 @@ impl Outbox {
 
 // === impl Collector ===
 
-impl Export for Shared {
+impl Export for Collector {
     async fn export(&self, body: Bytes) -> Verdict {
-        self.0.answer(body)
-    }
-}
-
-impl Collector {
-    fn answer(&self, body: Bytes) -> Verdict {
         let bytes = body.len();
         let request = ExportLogsServiceRequest::decode(body).unwrap();
         let scopes = request.resource_logs.iter().flat_map(|r| &r.scope_logs);
-        let ids: Vec<usize> = scopes
-            .flat_map(|scope| &scope.log_records)
-            .map(|record| {
-                let id = format!("{:?}", record.attributes[0].value);
-                let digits = id.chars().filter(char::is_ascii_digit);
-                digits.collect::<String>().parse().unwrap()
-            })
-            .collect();
+        let records = scopes.flat_map(|scope| &scope.log_records);
+        let ids = records.map(|record| {
+            let id = format!("{:?}", record.attributes[0].value);
+            let digits = id.chars().filter(char::is_ascii_digit);
+            digits.collect::<String>().parse().unwrap()
+        });
+        let ids: Vec<usize> = ids.collect();
         assert!(!ids.is_empty() || bytes == 0, "an envelope without records");
-        let is_probe = ids.is_empty();
-        let request = (Instant::now(), ids.clone());
-        self.requests.lock().unwrap().push(request);
-        assert!(!*self.panics.lock().unwrap(), "a library panics");
-        if let Some(verdict) = self.always.lock().unwrap().clone() {
+        let script = &mut *lock(&self.0);
+        script.requests.push((Instant::now(), ids.clone()));
+        assert!(!script.panics, "a library panics");
+        if let Some(verdict) = script.always.clone() {
             return verdict;
         }
-        if *self.is_silent.lock().unwrap() && !is_probe {
-            return refused(Reason::Timeout);
-        }
-        let bad = self.bad.lock().unwrap();
-        if ids.iter().any(|id| bad.contains(id)) {
-            let refusal = self.refusal.lock().unwrap().clone();
+        if ids.iter().any(|id| script.bad.contains(id)) {
+            let refusal = script.refusal.clone();
             return refusal.unwrap_or(refused(Reason::BadRecord));
         }
-        self.received.lock().unwrap().extend(ids);
+        script.received.extend(ids);
         Verdict::Accepted
     }
 }
@@ -164,20 +151,14 @@ impl Collector {
 impl Bench {
     async fn new(records: usize, batch_size: usize) -> Self {
         let delivery = delivery(batch_size);
-        let mut registry = Registry::default();
-        let metrics = Arc::new(OtlpMetrics::register(&mut registry));
-        let loops = Arc::new(Loops::default());
-        let (outbox, collector) = (Outbox::new(), Arc::new(Collector::default()));
+        let metrics = Arc::new(OtlpMetrics::register(&mut Registry::default()));
+        let (outbox, loops) = (Outbox::new(), Arc::new(Loops::default()));
+        let collector = Collector::default();
         if records > 0 {
             outbox.add(0..records).await;
         }
-        let relay = Relay::new(
-            outbox.0.clone(),
-            Shared(collector.clone()),
-            &delivery,
-            metrics.clone(),
-            loops.clone(),
-        );
+        let (ledger, sender) = (outbox.0.clone(), collector.clone());
+        let relay = Relay::new(ledger, sender, &delivery, metrics.clone(), loops.clone());
         Self {
             outbox,
             collector,
@@ -187,18 +168,27 @@ impl Bench {
         }
     }
 
-    fn bad(self, bad: impl IntoIterator<Item = usize>) -> Self {
-        self.collector.bad.lock().unwrap().extend(bad);
+    fn script(&self) -> MutexGuard<'_, Script> {
+        lock(&self.collector.0)
+    }
+
+    /// The collector refuses these records.
+    fn bad(self, bad: impl IntoIterator<Item = usize>, refusal: Verdict) -> Self {
+        self.script().bad.extend(bad);
+        self.script().refusal = Some(refusal);
         self
     }
 
     fn always(self, verdict: impl Into<Option<Verdict>>) -> Self {
-        *self.collector.always.lock().unwrap() = verdict.into();
+        self.script().always = verdict.into();
         self
     }
 
+    /// The collector accepts everything.
     fn heal(&self) {
-        *self.collector.always.lock().unwrap() = None;
+        let script = &mut *self.script();
+        (script.always, script.panics) = (None, false);
+        script.bad.clear();
     }
 
     async fn until_idle(&mut self) {
@@ -227,11 +217,11 @@ impl Bench {
     }
 
     fn requests(&self) -> Vec<(Instant, Vec<usize>)> {
-        self.collector.requests.lock().unwrap().clone()
+        self.script().requests.clone()
     }
 
     fn received(&self) -> Vec<usize> {
-        self.collector.received.lock().unwrap().clone()
+        self.script().received.clone()
     }
 
     fn received_sorted(&self) -> Vec<usize> {
@@ -277,15 +267,14 @@ async fn bad_records_become_dead_letters_and_no_other_when_a_good_one_was_accept
         (Reason::TooLarge, "too_large"),
     ] {
         let bad = [0, 1, 255, 300, 510, 511, 1023];
-        let mut bench = Bench::new(1024, 512).await.bad(bad);
-        *bench.collector.refusal.lock().unwrap() = Some(refused(reason));
+        let mut bench = Bench::new(1024, 512).await.bad(bad, refused(reason));
         bench.run_for(600).await;
         assert_eq!((bench.outbox.waiting(), bench.up()), (1, Some(false)));
-        bench.outbox.add(1024..1026).await;
-        bench.until_idle().await;
+        bench.outbox.add(1024..1030).await;
+        bench.run_for(600).await;
         let letters = bad.map(|id| (dead.to_owned(), id));
         assert_eq!(bench.outbox.dead().await, letters);
-        assert_eq!(bench.received_sorted(), all_but(1026, &bad), "each once");
+        assert_eq!(bench.received_sorted(), all_but(1030, &bad), "each once");
         assert_eq!(bench.up(), Some(true));
     }
 }
@@ -294,8 +283,7 @@ async fn bad_records_become_dead_letters_and_no_other_when_a_good_one_was_accept
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_rejects_all_records_never_looks_as_if_it_works() {
     let log = Captured::begin();
-    let mut bench = Bench::new(1, 1).await.bad(0..10);
-    *bench.collector.refusal.lock().unwrap() = Some(partly(1));
+    let mut bench = Bench::new(1, 1).await.bad(0..10, partly(1));
     bench.until_idle().await;
     for id in 1..10 {
         bench.outbox.add(id..id + 1).await;
@@ -335,14 +323,13 @@ async fn a_collector_that_refuses_everything_rejects_nothing() {
 #[tokio::test(start_paused = true)]
 async fn after_silence_or_a_quota_requests_are_full_again() {
     for (silent, most) in [(true, 30), (false, 10)] {
-        let mut bench = Bench::new(5000, 512).await;
-        if silent {
-            *bench.collector.is_silent.lock().unwrap() = true;
-        } else {
-            bench = bench.always(refused(Reason::RateLimited));
-        }
+        let bench = Bench::new(5000, 512).await;
+        let mut bench = match silent {
+            // It answers requests without records.
+            true => bench.bad(0..5000, refused(Reason::Timeout)),
+            false => bench.always(refused(Reason::RateLimited)),
+        };
         bench.run_for(3600).await;
-        *bench.collector.is_silent.lock().unwrap() = false;
         bench.heal();
         let before = bench.requests().len();
         bench.until_idle().await;
@@ -404,10 +391,10 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_library_is_a_failed_request() {
     let mut bench = Bench::new(30, 20).await;
-    *bench.collector.panics.lock().unwrap() = true;
+    bench.script().panics = true;
     bench.run_for(60).await;
     assert_eq!((bench.outbox.waiting(), bench.up()), (30, Some(false)));
-    *bench.collector.panics.lock().unwrap() = false;
+    bench.heal();
     bench.until_idle().await;
     assert_eq!(bench.received(), all_but(30, &[]));
 }
@@ -478,7 +465,7 @@ fn start<S: Export + 'static>(relay: Relay<S>) -> (Health, CancellationToken, Jo
 async fn new_records_wake_the_relay_and_a_shutdown_sends_what_is_there() {
     let bench = Bench::new(0, 100).await;
     let (_, shutdown, task) = start(bench.relay);
-    let received = || bench.collector.received.lock().unwrap().len();
+    let received = || lock(&bench.collector.0).received.len();
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench.outbox.add(0..3).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
