@@ -143,13 +143,6 @@ impl Bench {
         }
     }
 
-    /// Makes rounds until the first sync is done.
-    async fn begin(&mut self) {
-        while self.tail.state().first.is_some() {
-            self.rounds(1).await;
-        }
-    }
-
     /// Polls once, and counts what is new.
     async fn poll(&mut self) {
         self.tail.hurry_poll();
@@ -197,14 +190,6 @@ impl Bench {
     fn add_dated(&self, created_at: &str) {
         let fields = Fields::new().unchecked().with("createdAt", created_at);
         self.sim().add_entry(&fields).unwrap();
-    }
-
-    /// Fails requests below the newest page before this time.
-    fn fail_pages_until(&self, until: jiff::Timestamp) {
-        self.sim().on_request(Box::new(move |request, sim| {
-            let is_deep = request.param("before").is_some();
-            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
-        }));
     }
 }
 
@@ -407,9 +392,15 @@ async fn eight_minutes_of_failing_pages_lose_nothing() {
             0 => Bench::new(100).await,
             _ => Bench::oldest(history, 100).await,
         };
-        bench.begin().await;
+        while bench.tail.state().first.is_some() {
+            bench.rounds(1).await;
+        }
         bench.sim().add_events(5000);
-        bench.fail_pages_until(bench.sim().now() + seconds(480));
+        let until = bench.sim().now() + seconds(480);
+        bench.sim().on_request(Box::new(move |request, sim| {
+            let is_deep = request.param("before").is_some();
+            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
+        }));
         for minute in 1..=8 {
             bench.sim().advance(seconds(60));
             bench.sim().add_events(1);
