@@ -327,7 +327,7 @@ fn kubernetes_accepts_every_combination() {
 /// denies a second reader.
 #[test]
 #[ignore = "needs kustomize and the API server"]
-fn it_behaves_on_a_cluster() {
+fn a_second_apply_changes_nothing_and_two_pods_never_read() {
     for script in ["unchanged", "rollout", "replicas", "policy"] {
         on_cluster(script);
     }
