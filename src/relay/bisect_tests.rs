@@ -45,9 +45,10 @@ impl World {
 
     fn answer(&self, sent: &[usize]) -> Verdict {
         let trouble = match self.trouble {
-            Trouble::Down(begin, length, reason) => (begin..begin + length)
-                .contains(&self.requests)
-                .then_some(reason),
+            Trouble::Down(begin, length, reason) => {
+                let is_down = (begin..begin + length).contains(&self.requests);
+                is_down.then_some(reason)
+            }
             Trouble::Every(number, phase, reason) => {
                 (self.requests % number == phase % number).then_some(reason)
             }
@@ -184,11 +185,8 @@ fn one_bad_record_costs_few_requests() {
             let mut world = World::new(1024, [(position, reason)]);
             assert!(world.run(&mut Bisect::new(512), 1000));
             assert_eq!(world.dead, [position]);
-            assert!(
-                world.requests <= most,
-                "{reason:?} {position}: {}",
-                world.requests
-            );
+            let requests = world.requests;
+            assert!(requests <= most, "{reason:?} {position}: {requests}");
         }
     }
 }
@@ -202,9 +200,8 @@ fn records_that_are_too_old_take_few_others_with_them() {
         world.step(&mut bisect);
         let newest = world.delivered.iter().max().copied().unwrap_or_default();
         let old = 0..newest.saturating_sub(window);
-        world
-            .bad
-            .extend(old.map(|record| (record, Reason::BadRecord)));
+        let old = old.map(|record| (record, Reason::BadRecord));
+        world.bad.extend(old);
     }
     assert!(world.dead.len() <= 150, "{}", world.dead.len());
     assert!(world.requests < 1000, "{}", world.requests);

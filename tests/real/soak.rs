@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::LogsServiceServer;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
@@ -127,16 +128,16 @@ impl Service {
         let limit = asked("limit=").unwrap_or(100);
         let offset = asked("offset=").unwrap_or(0);
         let items = ids.skip(offset as usize).take(limit as usize).map(|id| {
-            let ([state, kind], at) = (ticket(id, hour), self.started);
-            format!(
-                "{{\"id\":{id},\"type\":\"{kind}\",\"state\":\"{state}\",\"title\":\"\",\"createdAt\":\"{at}\",\"updatedAt\":\"{at}\",\
-                 \"organizationId\":7,\"createdByUserId\":1}}"
-            )
+            let ([state, kind], at) = (ticket(id, hour), self.started.to_string());
+            json!({
+                "id": id, "type": kind, "state": state, "title": "", "createdAt": at, "updatedAt": at,
+                "organizationId": 7, "createdByUserId": 1,
+            })
         });
-        let items = items.collect::<Vec<_>>().join(",");
-        format!(
-            "{{\"items\":[{items}],\"limit\":{limit},\"offset\":{offset},\"totalCount\":{TICKETS}}}"
-        )
+        let items: Vec<Value> = items.collect();
+        let page =
+            json!({ "items": items, "limit": limit, "offset": offset, "totalCount": TICKETS });
+        page.to_string()
     }
 }
 
