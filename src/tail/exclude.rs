@@ -38,10 +38,18 @@ impl Exclude {
         is_excluded
     }
 
-    /// Returns the patterns that have matched nothing so far.
-    pub(super) fn unmatched(&self) -> impl Iterator<Item = &str> {
+    fn unmatched(&self) -> impl Iterator<Item = &str> {
         let patterns = self.patterns.iter().zip(&self.has_matched);
         patterns.filter_map(|(pattern, has_matched)| (!has_matched).then_some(pattern.as_str()))
+    }
+}
+
+// === impl Excluded ===
+
+impl Excluded {
+    /// Returns the patterns that have matched nothing so far.
+    pub(super) fn unmatched(&self) -> impl Iterator<Item = &str> {
+        self.metrics.unmatched().chain(self.records.unmatched())
     }
 }
 

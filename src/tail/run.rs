@@ -29,6 +29,9 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How often a full state file is looked at.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// After this time, patterns that have excluded nothing are named.
+const PATTERNS_AFTER: Duration = Duration::from_secs(3600);
+
 /// How often the time of the last contact is stored if nothing else changes.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -57,6 +60,7 @@ pub struct Tail {
     failures: u32,
     /// The kind of the failure that was logged last.
     logged: String,
+    has_named_patterns: bool,
 }
 
 /// Why a round failed; the next one continues from what the ledger holds.
@@ -125,6 +129,7 @@ impl Tail {
             last: Task::Poll,
             failures: 0,
             logged: String::new(),
+            has_named_patterns: false,
         };
         tail.apply_filters(filters);
         tail.show();
@@ -389,6 +394,15 @@ impl Tail {
             return;
         }
         self.metrics.loops.success(Loop::Audit);
+        if !self.has_named_patterns && self.started.elapsed() >= PATTERNS_AFTER {
+            self.has_named_patterns = true;
+            for pattern in self.settings.excluded.unmatched() {
+                tracing::info!(
+                    pattern,
+                    "a pattern of --*.exclude-activity-types has excluded nothing so far"
+                );
+            }
+        }
         if self.failures > 0 {
             tracing::info!(failures = self.failures, "the audit logs can be read again");
             self.failures = 0;

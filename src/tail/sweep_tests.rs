@@ -160,14 +160,10 @@ impl Service {
     fn page(&mut self, before: Option<&str>, limit: usize) -> Answer {
         let mut entries: Vec<&Entry> = self.entries.iter().collect();
         if let Some(cursor) = before {
-            let parts: Vec<i64> = cursor
-                .split('.')
-                .map(|part| part.parse().unwrap())
-                .collect();
-            let (is_fresh, key) = (
-                parts[0] == i64::from(self.age),
-                (parts[1], parts[2].cast_unsigned()),
-            );
+            let parts = cursor.split('.').map(|part| part.parse().unwrap());
+            let parts: Vec<i64> = parts.collect();
+            let is_fresh = parts[0] == i64::from(self.age);
+            let key = (parts[1], parts[2].cast_unsigned());
             if self.broken > 0 {
                 self.broken -= 1;
                 return Answer::Failed;
@@ -189,9 +185,8 @@ impl Service {
             }
         }
         entries.truncate(limit.min(self.cap));
-        let end = entries
-            .last()
-            .map(|last| format!("{}.{}.{}", self.age, last.key.0, last.key.1));
+        let last = entries.last().map(|last| last.key);
+        let end = last.map(|(at, id)| format!("{}.{at}.{id}", self.age));
         let shown = entries.into_iter().filter(|entry| entry.is_visible);
         Answer::Page(shown.map(|entry| (entry.id, entry.at)).collect(), end)
     }
@@ -211,11 +206,7 @@ impl World {
             back => Start::At(time(service.clock - back)),
         };
         let page_size = pick(&mut rng, &[2, 3, 7, 50]);
-        let (lossy, erasing, down) = (
-            chance(&mut rng, 0.15),
-            chance(&mut rng, 0.2),
-            chance(&mut rng, 0.3),
-        );
+        let [lossy, erasing, down] = [0.15, 0.2, 0.3].map(|of| chance(&mut rng, of));
         let stored = TailState::new(String::new());
         let sweep = Sweep::new(stored.clone(), limits(page_size, start), None, None);
         Self {
@@ -287,12 +278,8 @@ impl World {
 
     fn restart(&mut self) {
         let (newest, pruned) = (self.newest.map(time), self.pruned.map(time));
-        self.sweep = Sweep::new(
-            self.stored.clone(),
-            limits(self.page_size, self.start),
-            newest,
-            pruned,
-        );
+        let limits = limits(self.page_size, self.start);
+        self.sweep = Sweep::new(self.stored.clone(), limits, newest, pruned);
     }
 
     /// One request of a task; reports whether it had one.
@@ -305,9 +292,8 @@ impl World {
         };
         let requested = self.at;
         self.chaos()?;
-        let answer = self
-            .service
-            .page(request.before.as_deref(), request.limit as usize);
+        let before = request.before.as_deref();
+        let answer = self.service.page(before, request.limit as usize);
         let now = time(self.service.clock);
         self.chaos()?;
         self.at += Duration::from_secs(1);
@@ -376,10 +362,11 @@ impl World {
     /// What was listed at the time that the tail claims to be complete through is taken, unless it came late.
     fn check_complete(&self) {
         let through = self.stored.complete_through;
+        let watermark = self.stored.floor.max(self.pruned.map(time));
         let is_missing = |entry: &&Entry| {
             Some(time(entry.added)) < through
                 && Some(time(entry.at)) <= through
-                && Some(time(entry.at)) > self.watermark()
+                && Some(time(entry.at)) > watermark
                 && !self.known.contains_key(&entry.id)
                 && !self.service.below.contains(&entry.id)
         };
@@ -403,13 +390,9 @@ impl World {
             return;
         };
         let cutoff = time(self.service.clock - 2 * WINDOW).min(read_to);
-        let settled = self
-            .known
-            .iter()
-            .filter(|(_, (sweep, _))| *sweep < state.number);
-        let mut settled: Vec<_> = settled
-            .map(|(id, (sweep, at))| (*sweep, *at, *id))
-            .collect();
+        let known = self.known.iter();
+        let known = known.map(|(id, (sweep, at))| (*sweep, *at, *id));
+        let mut settled: Vec<_> = known.filter(|known| known.0 < state.number).collect();
         settled.sort_unstable();
         let kept = settled.len().saturating_sub(20);
         for (_, at, id) in &settled[..kept] {
@@ -439,20 +422,17 @@ impl World {
         self.drain(Task::Sweep);
     }
 
-    fn watermark(&self) -> Option<Timestamp> {
-        self.stored.floor.max(self.pruned.map(time))
-    }
-
     /// Returns what came after the start, should have been counted or delivered, and was not.
     fn missing(&self, base: u64) -> BTreeSet<u64> {
-        let wanted = self
-            .service
-            .visible()
-            .filter(|entry| entry.id > base && Some(time(entry.at)) > self.watermark());
-        wanted
-            .map(|entry| entry.id)
-            .filter(|id| !self.taken.contains_key(id))
-            .collect()
+        let watermark = self.stored.floor.max(self.pruned.map(time));
+        let is_wanted = |entry: &&Entry| entry.id > base && Some(time(entry.at)) > watermark;
+        let wanted = self.service.visible().filter(is_wanted);
+        self.not_taken(wanted).collect()
+    }
+
+    fn not_taken<'a>(&self, entries: impl Iterator<Item = &'a Entry>) -> impl Iterator<Item = u64> {
+        let ids = entries.map(|entry| entry.id);
+        ids.filter(|id| !self.taken.contains_key(id))
     }
 
     fn play(mut self) {
@@ -464,11 +444,8 @@ impl World {
         let floor = self.stored.history.as_ref().map(|history| history.from);
         for _ in 0..self.rng.u32(3..60) {
             let result = match self.rng.f64() {
-                r if r < 0.4 => self.round(if self.sweep.is_begun() {
-                    Task::Poll
-                } else {
-                    Task::First
-                }),
+                r if r < 0.4 && self.sweep.is_begun() => self.round(Task::Poll),
+                r if r < 0.4 => self.round(Task::First),
                 r if r > 0.95 => {
                     self.prune();
                     Ok(true)
@@ -487,18 +464,13 @@ impl World {
         self.calm = true;
         (self.service.broken, self.service.glitch) = (0, 2);
         self.poll();
-        if self.sweep.is_begun()
-            && !self.service.sparse
-            && self.service.ahead == 0
-            && !self.lossy
-            && !self.erasing
-        {
+        let is_whole = !self.lossy && !self.erasing;
+        let is_plain = !self.service.sparse && self.service.ahead == 0;
+        if self.sweep.is_begun() && is_plain && is_whole {
             let missing = self.missing(base);
             let missing: Vec<_> = missing.difference(&self.service.below).collect();
-            assert!(
-                missing.is_empty(),
-                "seed {seed}: polls and sweeps alone missed {missing:?}"
-            );
+            let is_none = missing.is_empty();
+            assert!(is_none, "seed {seed}: polls and sweeps missed {missing:?}");
         }
         self.poll();
         self.drain(Task::History);
@@ -510,35 +482,25 @@ impl World {
         }
         let missing = self.missing(base);
         assert!(missing.is_empty(), "seed {seed}: missed {missing:?}");
-        let is_counted = |id: &u64| {
-            matches!(
-                self.taken.get(id),
-                Some(Disposition::Live | Disposition::Late)
-            )
-        };
-        let counted: Vec<_> = there
-            .iter()
-            .map(|entry| entry.id)
-            .filter(is_counted)
-            .collect();
-        assert!(
-            counted.is_empty(),
-            "seed {seed}: history is counted: {counted:?}"
-        );
+        for entry in &there {
+            let taken = self.taken.get(&entry.id);
+            let is_counted = matches!(taken, Some(Disposition::Live | Disposition::Late));
+            assert!(
+                !is_counted,
+                "seed {seed}: {} is history, and counted",
+                entry.id
+            );
+        }
         if let Some(floor) = floor {
-            let old = there
-                .iter()
-                .filter(|entry| time(entry.at) >= floor && self.service.entries.contains(entry));
-            let missing: Vec<u64> = old
-                .map(|entry| entry.id)
-                .filter(|id| !self.taken.contains_key(id))
-                .collect();
+            let is_old =
+                |entry: &&Entry| time(entry.at) >= floor && self.service.entries.contains(entry);
+            let missing: Vec<u64> = self.not_taken(there.iter().filter(is_old)).collect();
             assert!(
                 missing.is_empty(),
                 "seed {seed}: history missed {missing:?}"
             );
         }
-        if !self.lossy && !self.erasing {
+        if is_whole {
             assert_eq!(self.gaps, 0, "seed {seed}: a gap, and nothing was lost");
         }
     }

@@ -241,15 +241,12 @@ pub fn collector_answer(data: &[u8]) {
     for answer in [plain, text, protobuf] {
         let (parts, body) = answer.into_parts();
         let verdict = match Status::from_header_map(&parts.headers) {
-            None => {
-                let (status, headers) = (parts.status, parts.headers);
-                let answer = Answer {
-                    status,
-                    headers,
-                    body,
-                };
-                answer.verdict()
+            None => Answer {
+                status: parts.status,
+                headers: parts.headers,
+                body,
             }
+            .verdict(),
             Some(status) if status.code() == tonic::Code::Ok => {
                 let Ok(answer) = ExportLogsServiceResponse::decode(&*body) else {
                     continue;
@@ -278,14 +275,12 @@ pub fn collector_answer(data: &[u8]) {
 /// Returns an answer with these words: some records were rejected, or, unless the status is a success, all.
 fn protobuf_answer(status: StatusCode, words: String) -> Vec<u8> {
     if !status.is_success() {
-        let (code, details) = (3, Vec::new());
-        let message = words;
-        return tonic_types::Status {
-            code,
-            message,
-            details,
-        }
-        .encode_to_vec();
+        let refusal = tonic_types::Status {
+            code: 3,
+            message: words,
+            ..tonic_types::Status::default()
+        };
+        return refusal.encode_to_vec();
     }
     let partial = ExportLogsPartialSuccess {
         rejected_log_records: 1,
@@ -343,8 +338,7 @@ pub fn accept_header(data: &[u8]) {
     }
     let text = String::from_utf8_lossy(data).to_ascii_lowercase();
     let has = |names: &[&str]| names.iter().any(|name| text.contains(name));
-    let choices =
-        |headers: &HeaderMap| (negotiate::format(headers), negotiate::is_scraper(headers));
+    let choices = |of: &HeaderMap| (negotiate::format(of), negotiate::is_scraper(of));
     let (format, is_scraper) = choices(&headers);
     assert!(format == Format::Text || has(&["application/openmetrics-text"]));
     assert!(!is_scraper || has(&["openmetrics-text", "google.protobuf", "text/plain"]));
@@ -352,10 +346,8 @@ pub fn accept_header(data: &[u8]) {
         headers.append(ACCEPT, HeaderValue::from_static(invalid));
         assert_eq!(choices(&headers), (format, is_scraper), "{invalid}");
     }
-    headers.append(
-        ACCEPT,
-        HeaderValue::from_static("application/openmetrics-text"),
-    );
+    let openmetrics = HeaderValue::from_static("application/openmetrics-text");
+    headers.append(ACCEPT, openmetrics);
     assert_eq!(negotiate::format(&headers), Format::OpenMetrics);
 }
 
@@ -381,7 +373,7 @@ fn answer(data: &[u8], key: Option<&str>) -> http::Response<Vec<u8>> {
     };
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();
-    let status = lines.next().and_then(|line| line.parse().ok());
+    let status: Option<StatusCode> = lines.next().and_then(|line| line.parse().ok());
     let mut headers = HeaderMap::new();
     for (name, value) in lines.take(20).filter_map(|line| line.split_once(':')) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value.trim().try_into()) {
@@ -406,9 +398,7 @@ fn answer(data: &[u8], key: Option<&str>) -> http::Response<Vec<u8>> {
         }
     }
     let mut answer = http::Response::new(body);
-    *answer.status_mut() = status
-        .and_then(|status| StatusCode::from_u16(status).ok())
-        .unwrap_or_default();
+    *answer.status_mut() = status.unwrap_or_default();
     *answer.headers_mut() = headers;
     answer
 }

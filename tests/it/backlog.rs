@@ -1,4 +1,5 @@
-//! A history that is several times larger than the state file may be, with pages that are larger than the whole file.
+//! A history that is several times larger than the state file may be, with pages that are larger than the whole file, and no collector for a
+//! while: metrics go on, memory and file stay bounded, the tail pauses while the file is full, and all drains once the collector is there.
 
 use std::fs;
 use std::time::Duration;
@@ -11,6 +12,9 @@ use crate::support::collector_peer::{Peer, Reply};
 
 /// `--state.max-size`.
 const MAX_SIZE: u64 = 8 << 20;
+
+/// The most memory in MiB: a page, its log records, and what a debug build needs.
+const MEMORY: f64 = 128.0;
 
 /// The tail pauses while the file is full and never for good, and the file with its write-ahead log stays below its limit.
 #[tokio::test]
@@ -54,6 +58,7 @@ async fn a_history_larger_than_the_state_file_passes_through_it() {
         scrape.value("orgdata_audit_paused") == Some(1.0)
     };
     exporter.until("a full file", is_full).await;
+    assert!(exporter.is_healthy().await);
     // What happens meanwhile waits at the service.
     let paused = simulator.mark();
     simulator.add_events(700);
@@ -70,4 +75,6 @@ async fn a_history_larger_than_the_state_file_passes_through_it() {
     exporter.until(wanted, all).await;
     let again = assert_complete(&simulator, &peer.taken_ids());
     assert!(again.is_empty(), "each once: {again:?}");
+    let [_, peak] = exporter.memory();
+    assert!(peak <= MEMORY, "{peak} MiB at the peak");
 }

@@ -50,8 +50,8 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
     }
 }
 
-/// A tail whose service is not there.
-fn tail() -> Tail {
+/// Runs a tail whose service is not there.
+async fn tail(health: Health, shutdown: CancellationToken) {
     let metrics = Metrics::new(Duration::ZERO);
     // Nothing listens on port 9.
     let url = "http://127.0.0.1:9/";
@@ -65,13 +65,14 @@ fn tail() -> Tail {
         page_size: 1000,
         excluded: tail::Excluded::default(),
     };
-    Tail::new(client, ledger, state, metrics, settings)
+    let tail = Tail::new(client, ledger, state, metrics, settings);
+    tail.run(health, shutdown).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tail_whose_service_is_away_is_not_stuck_and_one_that_does_not_run_is() {
     let (health, shutdown) = (Health::default(), CancellationToken::new());
-    let task = tokio::spawn(tail().run(health.clone(), shutdown.clone()));
+    let task = tokio::spawn(tail(health.clone(), shutdown.clone()));
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(stuck(&health), [""; 0]);
@@ -80,7 +81,7 @@ async fn a_tail_whose_service_is_away_is_not_stuck_and_one_that_does_not_run_is(
     task.await.unwrap();
     assert_eq!(stuck(&health), [""; 0]);
 
-    let mut tail = Box::pin(tail().run(health.clone(), CancellationToken::new()));
+    let mut tail = Box::pin(tail(health.clone(), CancellationToken::new()));
     // It is not polled any more, as if it waited for a lock.
     assert!(futures_util::poll!(tail.as_mut()).is_pending());
     tokio::time::sleep(LONGEST_ROUND + HOUR).await;

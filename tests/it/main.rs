@@ -12,6 +12,7 @@ mod support {
     pub(crate) mod collector_peer;
     pub(crate) mod families;
     pub(crate) mod files;
+    #[path = "../../crates/orgdata-api/tests/it/peer.rs"]
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;
     pub(crate) mod scrape;

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 
 use crate::check::TLS;
-use crate::support::binary::{Exporter, Launch, exporter, until};
+use crate::support::binary::{Exporter, exporter, until};
 use crate::support::collector_peer::{tls_server, unzipped};
 
 /// Requests and their headers.
@@ -81,23 +81,15 @@ async fn http(traces: Traces) -> String {
 
 /// An exporter with variables that the SDK alone would read in another way.
 async fn launch(variables: &[(&str, &str)]) -> (Exporter, Running) {
-    let api = Simulator::spawn(Config {
-        history: 3,
-        ..Config::quiet()
-    })
-    .await
-    .unwrap();
-    let common = [
-        ("HEADERS", "authorization=Bearer%20a%20b"),
-        ("TRACES_HEADERS", ""),
-        ("TRACES_TIMEOUT", ""),
-    ];
-    let name = |name: &str| format!("OTEL_EXPORTER_OTLP_{name}");
-    let all = common.iter().chain(variables);
-    let launch = all.fold(exporter(&api.base_url()), |launch: Launch, (key, value)| {
-        launch.env(&name(key), value)
-    });
+    let api = Simulator::spawn(Config::quiet()).await.unwrap();
+    let mut launch = exporter(&api.base_url());
+    for (name, value) in variables {
+        launch = launch.env(&format!("OTEL_EXPORTER_OTLP_{name}"), value);
+    }
     let launch = launch
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20a%20b")
+        .env("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "")
+        .env("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "")
         .env("OTEL_LOGS_EXPORTER", "none")
         .env("OTEL_RESOURCE_ATTRIBUTES", "te%3Dam=x%20y")
         .env("OTEL_BSP_SCHEDULE_DELAY", "50");

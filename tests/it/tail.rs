@@ -10,13 +10,12 @@ use orgdata_exporter::ledger::{Encode, LedgerHandle, OutboxRecord, RecordKind};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::simulator::{
-    Config, Fault, FaultKind, Fields, KeyReading, Readings, Running, Simulator,
+    Config, Fault, Fields, KeyReading, Readings, Running, Simulator,
 };
 use orgdata_exporter::tail::{Settings, Start, Tail};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::captured::Captured;
 use crate::support::settings::{self, PlainRecords};
 
 /// Twice the interval of polls: what is lost meanwhile is reported.
@@ -145,13 +144,6 @@ impl Bench {
         }
     }
 
-    /// Makes rounds until the first sync is done.
-    async fn begin(&mut self) {
-        while self.tail.state().first.is_some() {
-            self.rounds(1).await;
-        }
-    }
-
     /// Polls once, and counts what is new.
     async fn poll(&mut self) {
         self.tail.hurry_poll();
@@ -178,12 +170,12 @@ impl Bench {
 
     /// Returns a field of each entry in the outbox.
     async fn field(&self, name: &str) -> Vec<String> {
-        let field = |entry: &String| {
-            let entry: Value = serde_json::from_str(entry).unwrap();
+        let field = |entry: String| {
+            let entry: Value = serde_json::from_str(&entry).unwrap();
             entry[name].as_str().unwrap().to_owned()
         };
         let entries = settings::entries(&self.records().await);
-        entries.iter().map(field).collect()
+        entries.into_iter().map(field).collect()
     }
 
     async fn delivered(&self) -> u64 {
@@ -195,23 +187,10 @@ impl Bench {
         (self.counted(), self.delivered().await, self.gaps())
     }
 
-    fn fault(&self, kind: &str, times: u64) {
-        let fault: Fault = kind.parse().unwrap();
-        self.sim().fault(fault.times(times));
-    }
-
     /// Adds an entry that the service dates so.
     fn add_dated(&self, created_at: &str) {
         let fields = Fields::new().unchecked().with("createdAt", created_at);
         self.sim().add_entry(&fields).unwrap();
-    }
-
-    /// Fails requests below the newest page before this time.
-    fn fail_pages_until(&self, until: jiff::Timestamp) {
-        self.sim().on_request(Box::new(move |request, sim| {
-            let is_deep = request.param("before").is_some();
-            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
-        }));
     }
 }
 
@@ -246,16 +225,18 @@ fn seconds(count: u64) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
     use Total::{Duplicate, Gaps, Late, Malformed, Recoveries};
-    for readings in readings() {
-        let mut bench = Bench::with(500, readings, Start::Now, 100).await;
+    for (readings, history) in readings().into_iter().zip([500, 0, 500]) {
+        let mut bench = Bench::with(history, readings, Start::Now, 100).await;
         assert_eq!(bench.counted(), 0, "{readings:?}");
         for (added, total) in [(1, 1), (99, 100), (0, 100), (2500, 2600), (100, 2700)] {
+            bench.sim().advance(SILENCE);
             bench.after_events(added).await;
             assert_eq!(bench.counted(), total, "{readings:?}");
         }
         let delivered = bench.field("id").await;
         let distinct: BTreeSet<_> = delivered.iter().collect();
         assert_eq!((delivered.len(), distinct.len()), (2700, 2700));
+        assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
         for total in [Gaps, Recoveries, Duplicate, Late, Malformed] {
             assert_eq!(bench.total(total), 0, "{total:?} {readings:?}");
         }
@@ -263,67 +244,6 @@ async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
         bench.poll().await;
         let requests = bench.sim().requests().audit;
         assert_eq!(requests, 1, "requests of a quiet poll");
-    }
-}
-
-/// Whatever the size of the pages, and also if some are empty by accident.
-#[tokio::test(start_paused = true)]
-async fn history_is_delivered_and_not_counted_and_everything_leaves_oldest_first() {
-    for (history, added, page_size, page_cap, fault) in [
-        (1234, 1010, 100, None, ""),
-        (20, 45, 1, None, ""),
-        (20, 45, 100, Some(7), ""),
-        (334, 150, 100, None, "once"),
-        (334, 150, 100, None, "every third"),
-    ] {
-        for readings in readings() {
-            let readings = Readings {
-                page_cap,
-                ..readings
-            };
-            let mut bench = Bench::with(history, readings, Start::Oldest, page_size).await;
-            let empty = Fault::new(FaultKind::EmptyPage);
-            match fault {
-                "once" => drop(bench.sim().fault(empty.once())),
-                "every third" => drop(bench.sim().fault(empty.every(3))),
-                _ => {}
-            }
-            bench.settle().await;
-            let taken = bench.taken().await;
-            assert_eq!(taken, (0, history, 0), "{fault} {readings:?}");
-            bench.sim().clear_faults();
-            bench.after_events(added).await;
-            let taken = bench.taken().await;
-            assert_eq!(taken, (added, history + added, 0), "{fault} {readings:?}");
-            assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn late_rows_are_counted_once_and_as_late() {
-    for readings in &readings()[..2] {
-        let mut bench = Bench::with(300, *readings, Start::Now, 100).await;
-        bench.after_events(250).await;
-        bench.sim().advance(seconds(60));
-        bench.after_events(1).await;
-        bench.sim().add_late(3, seconds(30));
-        bench.settle().await;
-        bench.settle().await;
-        assert_eq!(bench.taken().await, (254, 254, 0), "{readings:?}");
-        assert_eq!(bench.total(Total::Late), 3, "{readings:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_organization_without_events_starts_with_its_first() {
-    for readings in readings() {
-        let mut bench = Bench::with(0, readings, Start::Now, 100).await;
-        for (added, total) in [(1, 1), (1000, 1001)] {
-            bench.sim().advance(SILENCE);
-            bench.after_events(added).await;
-            assert_eq!((bench.counted(), bench.gaps()), (total, 0), "{readings:?}");
-        }
     }
 }
 
@@ -349,32 +269,6 @@ async fn a_loss_is_one_gap() {
         bench.after_events(5).await;
         assert_eq!((bench.counted(), bench.gaps()), (405, 1));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
-    let log = Captured::begin();
-    let mut bench = Bench::new(300).await;
-    bench.sim().advance(SILENCE);
-    bench.sim().add_events(30);
-    bench.sim().retain(20);
-    // One poll and the newest page: the end of the listing is not confirmed yet.
-    bench.poll().await;
-    let file = bench.setup.directory.path().join("state.db");
-    let file = rusqlite::Connection::open(file).unwrap();
-    let sql = "CREATE TRIGGER no BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'no'); END";
-    file.execute_batch(sql).unwrap();
-    bench.rounds(6).await;
-    let logged = || {
-        log.lines()
-            .concat()
-            .matches("gap in the audit logs")
-            .count()
-    };
-    assert_eq!((logged(), bench.gaps()), (0, 0));
-    file.execute_batch("DROP TRIGGER no").unwrap();
-    bench.settle().await;
-    assert_eq!((logged(), bench.gaps(), bench.counted()), (1, 1, 20));
 }
 
 #[tokio::test(start_paused = true)]
@@ -406,31 +300,6 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
-    let log = Captured::begin();
-    for odd in [json!("odd"), json!(12.5), json!(99)] {
-        let mut bench = Bench::new(20).await;
-        for more in [0, 3] {
-            bench.sim().advance(seconds(1));
-            let fields = Fields::new().unchecked();
-            let fields = fields.with("organizationId", odd.clone());
-            bench.sim().add_entry(&fields).unwrap();
-            bench.after_events(more).await;
-        }
-        let malformed = bench.total(Total::Malformed);
-        assert_eq!((bench.counted(), malformed), (5, 2), "{odd}");
-    }
-    let count = |words: &str| {
-        log.lines()
-            .iter()
-            .filter(|line| line.contains(words))
-            .count()
-    };
-    assert_eq!(count("not as documented"), 6, "one line for each entry");
-    assert_eq!(count("the API key belongs to"), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_pages_of_another_organization_are_refused() {
     let mut bench = Bench::new(20).await;
     bench.after_events(3).await;
@@ -453,44 +322,9 @@ async fn the_pages_of_another_organization_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_cursors_lose_nothing_and_are_no_gap() {
-    for (fault, times) in [("expired-cursor-empty", 1), ("expired-cursor=410", 3)] {
-        let mut bench = Bench::oldest(400, 10).await;
-        bench.rounds(15).await;
-        bench.fault(fault, times);
-        bench.settle().await;
-        let there: Vec<String> = bench.sim().entries().map(|entry| entry.id).collect();
-        let taken = (bench.field("id").await, bench.gaps());
-        assert_eq!(taken, (there, 0), "{fault}");
-    }
-}
-
-/// Also after a restart: the new events stand above the place that has to be found again.
-#[tokio::test(start_paused = true)]
-async fn events_during_a_history_whose_cursors_expire_are_counted() {
-    for (added, restart) in [(300, false), (300, true), (1, false), (1, true)] {
-        let mut bench = Bench::oldest(6000, 100).await;
-        bench.begin().await;
-        bench.rounds(5).await;
-        bench.sim().advance(seconds(5));
-        bench.sim().add_events(added);
-        let expired = Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST));
-        let fault = bench.sim().fault(expired);
-        bench.rounds(8).await;
-        assert!(bench.sim().remove_fault(fault));
-        if restart {
-            bench = bench.restarted();
-        }
-        bench.settle().await;
-        let taken = bench.taken().await;
-        assert_eq!(taken, (added, 6000 + added, 0), "restarted: {restart}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
     let mut bench = Bench::oldest(200, 100).await;
-    bench.fault("too-large=20", u64::MAX);
+    bench.sim().fault("too-large=20".parse().unwrap());
     bench.settle().await;
     assert_eq!(bench.delivered().await, 200);
     bench.sim().clear_requests();
@@ -516,26 +350,6 @@ async fn an_event_dated_long_ago_is_delivered_once_and_not_counted_wherever_it_s
         bench.sim().advance(seconds(2 * 3600));
         assert_eq!((bench.counted(), bench.delivered().await), (0, 10_501));
         assert_eq!(bench.total(Total::Backdated), 1);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_restart_continues_where_the_last_process_was_killed() {
-    for readings in readings() {
-        let mut bench = Bench::with(190, readings, Start::Oldest, 20).await;
-        let mut added = 0;
-        for round in 0..60u64 {
-            bench.tail.hurry();
-            bench.rounds(3).await;
-            if round % 3 == 0 && round < 40 {
-                added += round;
-                bench.sim().add_events(round);
-            }
-            bench = bench.restarted();
-        }
-        bench.settle().await;
-        let taken = bench.taken().await;
-        assert_eq!(taken, (added, 190 + added, 0), "{readings:?}");
     }
 }
 
@@ -579,9 +393,15 @@ async fn eight_minutes_of_failing_pages_lose_nothing() {
             0 => Bench::new(100).await,
             _ => Bench::oldest(history, 100).await,
         };
-        bench.begin().await;
+        while bench.tail.state().first.is_some() {
+            bench.rounds(1).await;
+        }
         bench.sim().add_events(5000);
-        bench.fail_pages_until(bench.sim().now() + seconds(480));
+        let until = bench.sim().now() + seconds(480);
+        bench.sim().on_request(Box::new(move |request, sim| {
+            let is_deep = request.param("before").is_some();
+            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
+        }));
         for minute in 1..=8 {
             bench.sim().advance(seconds(60));
             bench.sim().add_events(1);
@@ -592,26 +412,6 @@ async fn eight_minutes_of_failing_pages_lose_nothing() {
         bench.settle().await;
         assert_eq!(bench.taken().await, (5008, history + 5008, 0));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_re_read_that_fails_is_not_complete() {
-    let mut bench = Bench::with(50, Readings::default(), Start::Now, 10).await;
-    for _ in 0..60 {
-        bench.sim().advance(seconds(10));
-        bench.sim().add_events(1);
-    }
-    bench.settle().await;
-    bench.sim().add_late(2, seconds(500));
-    bench.fail_pages_until(bench.sim().now() + seconds(60));
-    let before = bench.tail.state().read_to;
-    bench.tail.hurry();
-    bench.rounds(40).await;
-    assert_eq!(bench.tail.state().read_to, before);
-    bench.sim().advance(SILENCE);
-    bench.settle().await;
-    assert!(bench.tail.state().read_to > before);
-    assert_eq!((bench.counted(), bench.total(Total::Late)), (62, 2));
 }
 
 /// Ten events a second, and one more between any two requests.
@@ -653,35 +453,6 @@ async fn an_import_of_old_rows_hides_no_live_events() {
     bench.settle().await;
     assert_eq!(bench.taken().await, (500, 1100, 0));
     assert_eq!(bench.total(Total::Backdated), 600);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_long_history_does_not_delay_live_events() {
-    let mut bench = Bench::oldest(6000, 10).await;
-    bench.begin().await;
-    for total in 1..=20 {
-        bench.sim().add_events(1);
-        bench.poll().await;
-        assert_eq!(bench.counted(), total);
-        bench.rounds(2).await;
-    }
-    let is_read = bench.tail.state().history.is_none();
-    assert!(!is_read, "the history is still read");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_service_whose_clock_is_behind_its_entries_is_caught_up_with() {
-    let mut bench = Bench::new(100).await;
-    for round in 1..=5u64 {
-        for _ in 0..120 {
-            let created = bench.sim().now() + seconds(600);
-            let fields = Fields::new().with("createdAt", created.to_string());
-            bench.sim().advance(seconds(1));
-            bench.sim().add_entry(&fields).unwrap();
-        }
-        bench.settle().await;
-        assert_eq!((bench.counted(), bench.gaps()), (120 * round, 0));
-    }
 }
 
 /// Retention has deleted every known entry; then there is one new event. Polls are 15 seconds apart.

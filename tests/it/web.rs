@@ -45,6 +45,8 @@ struct Setup {
     args: WebArgs,
     config: WebConfig,
     limits: Limits,
+    metrics: Metrics,
+    is_ready: bool,
 }
 
 /// Deadlines that are short enough to wait for, and long enough for a busy machine.
@@ -75,48 +77,35 @@ impl Server {
     }
 
     pub(crate) async fn limited(limits: Limits, config: WebConfig) -> Self {
-        Self::with(|setup| {
-            setup.limits = limits;
-            setup.config = config;
-        })
-        .await
+        Self::with(|setup| (setup.limits, setup.config) = (limits, config)).await
     }
 
     async fn with(change: impl FnOnce(&mut Setup)) -> Self {
-        Self::showing(Metrics::new(Duration::from_millis(1)), change).await
-    }
-
-    async fn showing(metrics: Metrics, change: impl FnOnce(&mut Setup)) -> Self {
-        let server = Self::starting(metrics, change).await;
-        server.health.set_ready();
-        server
-    }
-
-    async fn starting(metrics: Metrics, change: impl FnOnce(&mut Setup)) -> Self {
         // It fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let args = WebArgs {
-            listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
-            systemd_socket: false,
-            config_file: None,
-            telemetry_path: "/metrics".to_owned(),
-        };
         let mut setup = Setup {
-            args,
+            args: WebArgs {
+                listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
+                systemd_socket: false,
+                config_file: None,
+                telemetry_path: "/metrics".to_owned(),
+            },
             config: WebConfig::default(),
             limits: Limits::default(),
+            metrics: Metrics::new(Duration::from_millis(1)),
+            is_ready: true,
         };
         change(&mut setup);
-        let Setup {
-            args,
-            config,
-            limits,
-        } = setup;
-        let mut bound = exporter_web::bind(&args, config).await.unwrap();
-        bound.limits = limits;
+        let bound = exporter_web::bind(&setup.args, setup.config).await;
+        let mut bound = bound.unwrap();
+        bound.limits = setup.limits;
         let (addresses, url) = (bound.addresses(), bound.url().unwrap());
         let (health, shutdown) = (Health::default(), CancellationToken::new());
-        let router = endpoints::router(metrics.clone(), health.clone(), &args.telemetry_path);
+        if setup.is_ready {
+            health.set_ready();
+        }
+        let (metrics, path) = (setup.metrics, setup.args.telemetry_path);
+        let router = endpoints::router(metrics.clone(), health.clone(), &path);
         let served = exporter_web::serve(bound, router, shutdown.clone().cancelled_owned());
         let task = Some(tokio::spawn(served));
         Self {
@@ -135,10 +124,10 @@ impl Server {
     }
 
     async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Response {
-        let request = self.client.request(method, format!("{}{path}", self.url));
-        let request = headers.iter().fold(request, |request, (name, value)| {
-            request.header(*name, *value)
-        });
+        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         request.send().await.unwrap()
     }
 
@@ -267,12 +256,8 @@ async fn a_scraper_sees_increases_after_the_hold_and_curl_always_sees_the_truth(
         let server = Server::start().await;
         server.publish_event(labels("A", "1"), 3);
         let shown = async |client: (&str, &str)| {
-            let body = server
-                .get("/metrics", &[client])
-                .await
-                .text()
-                .await
-                .unwrap();
+            let response = server.get("/metrics", &[client]).await;
+            let body = response.text().await.unwrap();
             // Longer than the hold.
             tokio::time::sleep(Duration::from_millis(5)).await;
             let series = "orgdata_audit_events_total{activity_type=\"A\",actor=\"1\"} ";
@@ -371,7 +356,7 @@ async fn stuck(health: &Health, which: Loop) -> Watched {
 
 #[tokio::test]
 async fn probes_follow_the_application() {
-    let server = Server::starting(Metrics::new(Duration::ZERO), |_| {}).await;
+    let server = Server::with(|setup| setup.is_ready = false).await;
     assert_eq!(server.status("/-/ready").await, 503);
     server.health.set_ready();
     assert_eq!(server.status("/-/ready").await, 200);
@@ -386,7 +371,7 @@ async fn probes_follow_the_application() {
 
 #[tokio::test]
 async fn the_page_says_what_the_exporter_is_doing() {
-    let server = Server::showing(busy(), |_| {}).await;
+    let server = Server::with(|setup| setup.metrics = busy()).await;
     let page = server.text("/").await;
     let texts = page.split('<').filter_map(|part| part.split_once('>'));
     let text: String = texts.map(|(_, text)| text).collect();
@@ -580,17 +565,15 @@ async fn odd_requests_are_answered_or_refused_and_the_server_goes_on() {
     let endless = request("content-length: 1000000000000\r\n");
     let long = request(&format!("x: {}\r\n", "y".repeat(64 * 1024)));
     for (sent, answer) in [
-        (long.into_bytes(), "HTTP/1.1 431"),
-        (request(&"x: y\r\n".repeat(100)).into(), "HTTP/1.1 431"),
+        (long, "HTTP/1.1 431"),
+        (request(&"x: y\r\n".repeat(100)), "HTTP/1.1 431"),
         // A body is not read.
-        (endless.replace("GET", "POST").into(), "HTTP/1.1 405"),
-        (endless.into_bytes(), "HTTP/1.1 200"),
-        (b"\x16\x03\x01\x02\x00\x01\x00".to_vec(), ""),
-        (b"GET\r\n\r\n".to_vec(), "HTTP/1.1 400"),
-        (b"\0\0\0\0\r\n\r\n".to_vec(), "HTTP/1.1 400"),
-        (b"GET / HTTP/1.1\r\na b: c\r\n\r\n".to_vec(), "HTTP/1.1 400"),
+        (endless.replace("GET", "POST"), "HTTP/1.1 405"),
+        (endless, "HTTP/1.1 200"),
+        ("\x16\x03\x01\x02\x00\x01\x00".to_owned(), ""),
+        ("\0\0\0\0\r\n\r\n".to_owned(), "HTTP/1.1 400"),
     ] {
-        let mut stream = server.send(&sent).await;
+        let mut stream = server.send(sent.as_bytes()).await;
         let _ = stream.shutdown().await;
         let received = closed(&mut stream).await;
         assert!(received.starts_with(answer), "{received}: {answer}");

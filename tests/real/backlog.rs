@@ -1,7 +1,6 @@
 //! A million events without a collector: the built binary's metrics go on, its memory and its file stay bounded, the tail pauses when the
 //! file is full, and everything drains once the collector is there, oldest first as far as the file could hold it.
 
-use std::fmt::Write;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +17,7 @@ use tokio::net::TcpListener;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
 
-use crate::support::binary::{Scrape, exporter};
+use crate::support::binary::{Scrape, exporter, free_address};
 use crate::support::collector_peer::record_id;
 use crate::support::http_peer::{Peer, json};
 
@@ -50,33 +49,32 @@ pub(super) fn asked(target: &str, name: &str) -> Option<u64> {
     parameters.find_map(|parameter| parameter.strip_prefix(name)?.parse().ok())
 }
 
-/// Returns the page of a service with so many entries that costs next to nothing to make. A cursor is the number of an entry.
-fn page(target: &str, total: u64, started: Timestamp) -> String {
-    let limit = asked(target, "limit=").unwrap();
+/// Returns the page of a service with so many entries that costs next to nothing to make. A cursor is the number of an entry, for which
+/// `entry` says type, actor and time.
+pub(super) fn page(
+    target: &str,
+    total: u64,
+    entry: impl Fn(u64) -> (u64, u64, Timestamp),
+) -> String {
     let end = asked(target, "before=").unwrap_or(total);
-    let start = end.saturating_sub(limit);
-    let mut text = String::with_capacity(400 * limit as usize);
-    for number in (start..end).rev() {
-        let at = started + Duration::from_millis(number);
+    let start = end.saturating_sub(asked(target, "limit=").unwrap_or(100));
+    let items = (start..end).rev().map(|number| {
+        let (kind, actor, at) = entry(number);
         // What does not compress away: real entries differ.
-        let noise = (number + 77).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-        let comma = if number + 1 == end { "" } else { "," };
-        write!(
-            text,
-            "{comma}{{\"id\":\"{number:09}\",\"type\":\"ACTIVITY_{:02}\",\"occurredAt\":\"{at}\",\"createdAt\":\"{at}\",\
-             \"updatedAt\":\"{at}\",\"organizationId\":7,\"actorUserId\":{},\"metadata\":{{\"note\":\"{noise:016x}{:016x}\"}}}}",
-            number % 25,
-            1000 + number % 40,
-            noise.rotate_left(21).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        let one = (number + 77).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let other = one.rotate_left(21).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        format!(
+            "{{\"id\":\"{number:09}\",\"type\":\"ACTIVITY_{kind:02}\",\"occurredAt\":\"{at}\",\"createdAt\":\"{at}\",\
+             \"updatedAt\":\"{at}\",\"organizationId\":7,\"actorUserId\":{actor},\"metadata\":{{\"note\":\"{one:016x}{other:016x}\"}}}}"
         )
-        .unwrap();
-    }
+    });
+    let items = items.collect::<Vec<_>>().join(",");
     let cursors = match start < end {
         true => format!("\"startCursor\":\"{}\",\"endCursor\":\"{start}\"", end - 1),
         false => "\"startCursor\":null,\"endCursor\":null".to_owned(),
     };
     let (newer, older) = (end < total, start > 0);
-    format!("{{\"items\":[{text}],{cursors},\"hasPrevious\":{newer},\"hasMore\":{older}}}")
+    format!("{{\"items\":[{items}],{cursors},\"hasPrevious\":{newer},\"hasMore\":{older}}}")
 }
 
 #[tonic::async_trait]
@@ -102,13 +100,14 @@ async fn a_million_events_wait_for_the_collector() {
     let total = entries.clone();
     let service = Peer::start(move |request, _| {
         let total = total.load(Ordering::Relaxed);
-        json("200 OK", page(request.target(), total, started))
+        let entry = |number| {
+            let at = started + Duration::from_millis(number);
+            (number % 25, 1000 + number % 40, at)
+        };
+        json("200 OK", page(request.target(), total, entry))
     });
     let service = service.await;
-    let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = collector.local_addr().unwrap();
-    // Nothing is there.
-    drop(collector);
+    let endpoint = free_address();
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
     let exporter = exporter(&service.url())

@@ -57,10 +57,8 @@ async fn the_prometheus_example_scrapes_and_has_the_alerts() {
     *targets = json!([exporter.address().to_string()]);
     config["global"]["scrape_interval"] = json!("1s");
     // The path from the directory of the example.
-    assert_eq!(
-        config["rule_files"],
-        json!(["../../dashboards/alerts.yaml"])
-    );
+    let rules = json!(["../../dashboards/alerts.yaml"]);
+    assert_eq!(config["rule_files"], rules);
     config["rule_files"] = json!([path("dashboards/alerts.yaml")]);
     let alerts = yaml("dashboards/alerts.yaml")["groups"][0]["rules"].clone();
     for program in ["prometheus", "prometheus3"] {
@@ -111,11 +109,7 @@ fn the_servers_take_their_files() {
     promtool(&["check", "config", prometheus.to_str().unwrap()]).unwrap();
     let validate = |config: &str| tool("otelcol", &["validate", "--config", config]);
     validate("deploy/kubernetes/components/collector/collector.yaml").unwrap();
-    let collector = "deploy/compose/collector.yaml";
-    validate(collector).unwrap();
-    let broken = dir.path().join("broken.yaml");
-    std::fs::write(&broken, file(collector).replace("http:\n", "htpt:\n")).unwrap();
-    validate(broken.to_str().unwrap()).expect_err("a wrong key");
+    validate("deploy/compose/collector.yaml").unwrap();
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod support {
     pub(crate) mod busy;
     pub(crate) mod collector_peer;
     pub(crate) mod files;
+    #[path = "../../crates/orgdata-api/tests/it/peer.rs"]
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;
     pub(crate) mod parts;

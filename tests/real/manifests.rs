@@ -28,14 +28,11 @@ impl Overlay {
         let up = "../".repeat(dir.path().components().count() - 1);
         let root = path("deploy/kubernetes").display().to_string();
         let way = |name: &str| format!("{up}{}/{name}", root.trim_start_matches('/'));
-        let components = components
-            .iter()
-            .map(|name| way(&format!("components/{name}")));
+        let has_links = components.contains(&"runbook-links");
+        let components = components.iter();
+        let components = components.map(|name| way(&format!("components/{name}")));
         let components: Vec<String> = components.collect();
         let resources: Vec<String> = resources.iter().map(|name| way(name)).collect();
-        let has_links = components
-            .iter()
-            .any(|name| name.ends_with("runbook-links"));
         let mut kustomization = json!({ "resources": resources, "components": components });
         if has_links {
             kustomization["configMapGenerator"] = json!([{
@@ -80,11 +77,8 @@ impl Overlay {
 
     /// Does the same with the kustomize inside kubectl, which is another version.
     pub(crate) fn build_with_kubectl(&self) -> Result<String, String> {
-        run(
-            "kubectl",
-            &["kustomize", self.dir.path().to_str().unwrap()],
-            "",
-        )
+        let directory = self.dir.path().to_str().unwrap();
+        run("kubectl", &["kustomize", directory], "")
     }
 
     pub(crate) fn objects(&self) -> Vec<Value> {
@@ -163,12 +157,8 @@ pub(crate) fn accepted(objects: &[Value]) -> Result<String, String> {
         }
     }
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string();
-    let command = [
-        "apply",
-        "--kubeconfig",
-        &CLUSTER.kubeconfig,
-        "--dry-run=server",
-    ];
-    let strict = ["--warnings-as-errors", "--validate=strict", "-f", "-"];
-    run("kubectl", &[&command[..], &strict].concat(), &list)
+    let strict = "apply --dry-run=server --warnings-as-errors --validate=strict -f - --kubeconfig";
+    let mut command: Vec<&str> = strict.split(' ').collect();
+    command.push(&CLUSTER.kubeconfig);
+    run("kubectl", &command, &list)
 }

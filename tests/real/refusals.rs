@@ -57,9 +57,8 @@ async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
             }
         });
         let collector = collector.await;
-        let endpoint = collector
-            .endpoint(protocol)
-            .replace("http://127.0.0.1", "https://localhost");
+        let endpoint = collector.endpoint(protocol);
+        let endpoint = endpoint.replace("http://127.0.0.1", "https://localhost");
         let directory = tempfile::tempdir().unwrap();
         let without = setup(&simulator, protocol, &endpoint)
             .state(&directory.path().join("state.db"))
@@ -132,9 +131,8 @@ async fn a_collector_with_a_low_size_limit_gets_smaller_requests() {
             protocols["http"]["max_request_body_size"] = json!(300_000);
         });
         let collector = collector.await;
-        let exporter = setup(&simulator, protocol, &collector.endpoint(protocol))
-            .listening()
-            .await;
+        let setup = setup(&simulator, protocol, &collector.endpoint(protocol));
+        let exporter = setup.listening().await;
         assert_delivers(&simulator, &exporter, &collector).await;
     }
 }

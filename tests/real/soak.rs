@@ -1,20 +1,20 @@
 //! A month in an hour: the clock of the service runs 720 times as fast as ours. `SOAK_MINUTES` says how long it takes, by default one minute.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::LogsServiceServer;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
 
-use super::backlog::{Sink, asked};
-use crate::support::binary::exporter;
+use super::backlog::{Sink, asked, page};
+use crate::support::binary::{exporter, free_address};
 use crate::support::http_peer::{Peer, Reply, answer};
 use crate::support::parts::{Prometheus, number};
 
@@ -37,6 +37,8 @@ const TYPES: u64 = 5;
 /// Tickets at any time.
 const TICKETS: u64 = 1_000;
 const STATES: [&str; 3] = ["OPEN", "IN_PROGRESS", "CLOSED"];
+
+const SAMPLES: &str = "scrape_samples_post_metric_relabeling";
 
 /// How often Prometheus scrapes.
 const SCRAPE: Duration = Duration::from_secs(5);
@@ -110,61 +112,39 @@ impl Service {
     }
 
     fn audit_page(&self, target: &str) -> String {
-        let total = self.entries();
-        let end = asked(target, "before=").unwrap_or(total);
-        let start = end.saturating_sub(asked(target, "limit=").unwrap_or(100));
-        let mut items = String::with_capacity(400_000);
-        for entry in (start..end).rev() {
+        page(target, self.entries(), |entry| {
             let [kind, actor] = labels(entry);
             let at = match entry.checked_sub(HISTORY) {
                 Some(since) => self.started + Duration::from_millis(since * EVERY),
                 None => self.started - Duration::from_secs(60 * (HISTORY - entry)),
             };
-            write!(
-                items,
-                "{}{{\"id\":\"{entry:09}\",\"type\":\"ACTIVITY_{kind}\",\"occurredAt\":\"{at}\",\"createdAt\":\"{at}\",\"updatedAt\":\"{at}\",\
-                 \"organizationId\":7,\"actorUserId\":{actor},\"metadata\":{{\"note\":\"{:016x}\"}}}}",
-                if entry + 1 == end { "" } else { "," },
-                hash(entry),
-            )
-            .unwrap();
-        }
-        let cursors = match start < end {
-            true => format!("\"startCursor\":\"{}\",\"endCursor\":\"{start}\"", end - 1),
-            false => "\"startCursor\":null,\"endCursor\":null".to_owned(),
-        };
-        let (newer, older) = (end < total, start > 0);
-        format!("{{\"items\":[{items}],{cursors},\"hasPrevious\":{newer},\"hasMore\":{older}}}")
+            (kind, actor, at)
+        })
     }
 
     fn ticket_page(&self, target: &str) -> String {
         let (hour, ids) = self.tickets();
         let asked = |name| asked(target, name);
-        let (limit, offset) = (
-            asked("limit=").unwrap_or(100),
-            asked("offset=").unwrap_or(0),
-        );
+        let limit = asked("limit=").unwrap_or(100);
+        let offset = asked("offset=").unwrap_or(0);
         let items = ids.skip(offset as usize).take(limit as usize).map(|id| {
-            let ([state, kind], at) = (ticket(id, hour), self.started);
-            format!(
-                "{{\"id\":{id},\"type\":\"{kind}\",\"state\":\"{state}\",\"title\":\"\",\"createdAt\":\"{at}\",\"updatedAt\":\"{at}\",\
-                 \"organizationId\":7,\"createdByUserId\":1}}"
-            )
+            let ([state, kind], at) = (ticket(id, hour), self.started.to_string());
+            json!({
+                "id": id, "type": kind, "state": state, "title": "", "createdAt": at, "updatedAt": at,
+                "organizationId": 7, "createdByUserId": 1,
+            })
         });
-        let items = items.collect::<Vec<_>>().join(",");
-        format!(
-            "{{\"items\":[{items}],\"limit\":{limit},\"offset\":{offset},\"totalCount\":{TICKETS}}}"
-        )
+        let items: Vec<Value> = items.collect();
+        let page =
+            json!({ "items": items, "limit": limit, "offset": offset, "totalCount": TICKETS });
+        page.to_string()
     }
 }
 
 impl Collector {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
         let mut collector = Self {
-            address,
+            address: free_address(),
             sink: Sink::default(),
             runtime: None,
         };
@@ -186,9 +166,8 @@ impl Collector {
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::bind(address).await.unwrap();
             let server = tonic::transport::Server::builder().add_service(service);
-            server
-                .serve_with_incoming(TcpIncoming::from(listener))
-                .await
+            let incoming = TcpIncoming::from(listener);
+            server.serve_with_incoming(incoming).await
         });
         self.runtime = Some(runtime);
     }
@@ -258,51 +237,41 @@ async fn a_month_changes_neither_memory_nor_files_and_every_number_is_true() {
     let requests = came.len() as u64;
     came.sort_unstable();
     came.dedup();
-    assert!(
-        came.iter().copied().eq(HISTORY..total),
-        "{} records",
-        came.len()
-    );
+    assert!(came.iter().copied().eq(HISTORY..total), "each once");
     let again = requests - came.len() as u64;
     let outages = service.millis() / HOUR / 10 + 1;
     assert!(again <= outages * 512, "{again} records came again");
 
     // Seen by Prometheus, at its last scrape: increase() then has nothing to extrapolate.
-    let last = prometheus
-        .query("max(timestamp(orgdata_audit_events_total))")
-        .await;
-    let (last, window) = (
-        number(&last[0]["value"][1]),
-        begun.0.elapsed().as_secs() + 60,
-    );
-    let at = |time: f64| format!("{time:.3}");
+    let newest = "max(timestamp(orgdata_audit_events_total))";
+    let last = number(&prometheus.query(newest).await[0]["value"][1]);
+    let window = begun.0.elapsed().as_secs() + 60;
     let mut truth: BTreeMap<Vec<String>, f64> = BTreeMap::new();
     for [kind, actor] in (HISTORY..total).map(labels) {
-        let key = vec![format!("ACTIVITY_{kind}"), actor.to_string()];
+        let key = vec![format!("ACTIVITY_{kind:02}"), actor.to_string()];
         *truth.entry(key).or_default() += 1.0;
     }
     let increase = format!("increase(orgdata_audit_events_total[{window}s])");
     let names = ["activity_type", "actor"];
-    let mut seen = prometheus.by_at(&names, &increase, &at(last)).await;
+    let mut seen = prometheus
+        .by_at(&names, &increase, &format!("{last:.3}"))
+        .await;
     seen.values_mut().for_each(|value| *value = value.round());
     assert_eq!(seen, truth);
     let (hour, ids) = service.tickets();
     let mut tickets: BTreeMap<Vec<String>, f64> = BTreeMap::new();
     for id in ids {
-        *tickets
-            .entry(ticket(id, hour).map(str::to_owned).to_vec())
-            .or_default() += 1.0;
+        let key = ticket(id, hour).map(str::to_owned).to_vec();
+        *tickets.entry(key).or_default() += 1.0;
     }
     let labels = ["state", "ticket_type"];
     assert_eq!(prometheus.by(&labels, "orgdata_tickets > 0").await, tickets);
 
     let day = DAY / 1000 / SPEED;
     let days = 60 * minutes / day;
+    let (events, series) = (total - HISTORY, truth.len());
     println!(
-        "{days} days, {} events, {} series: each increase() is true; {} records came, {again} of them again",
-        total - HISTORY,
-        truth.len(),
-        requests
+        "{days} days, {events} events, {series} series: each increase() is true; {again} records came again"
     );
     // What grows lifts the least value of each day; the largest ones scatter, and so may differ by more.
     let mut grown = Vec::new();
@@ -310,11 +279,7 @@ async fn a_month_changes_neither_memory_nor_files_and_every_number_is_true() {
         ("memory", "process_resident_memory_bytes", [1.05, 1.2]),
         ("state file", "orgdata_state_size_bytes", [1.05, 1.5]),
         ("open files", "process_open_fds", [1.05, 1.1]),
-        (
-            "series",
-            "scrape_samples_post_metric_relabeling",
-            [1.01, 1.01],
-        ),
+        ("series", SAMPLES, [1.01, 1.01]),
         ("backlog", "orgdata_otlp_backlog_records", [1.05, 2.0]),
     ] {
         for (what, bound) in ["min", "max"].into_iter().zip(bounds) {

@@ -1,4 +1,4 @@
-//! Real Prometheus servers scrape over TLS, with passwords and with client certificates, and are kept out without them.
+//! Real Prometheus servers scrape over TLS, with passwords and with client certificates. Who is kept out, `tests/it/web_config` tests.
 
 use std::fs;
 
@@ -45,50 +45,28 @@ async fn scrapes_through_tls(program: &str) {
     let certificate = protected(&url, &dir, &verify).await;
     simulator.add_events(7);
 
+    let [cert, key] = ["pem", "key"].map(|end| file(&format!("client.{end}")));
     let tls = json!({ "ca_file": authority, "server_name": "localhost" });
-    let shows = |name: &str| {
-        let [cert, key] = ["pem", "key"].map(|end| file(&format!("{name}.{end}")));
-        json!({ "ca_file": authority, "server_name": "localhost", "cert_file": cert, "key_file": key })
-    };
-    let user = |password: &str| json!({ "username": "prometheus", "password": password });
-    let (right, wrong, none) = (user(PASSWORD), user("wrong"), Value::Null);
-    let (client, stranger) = (shows("client"), shows("stranger"));
+    let with_certificate = json!({ "ca_file": authority, "server_name": "localhost", "cert_file": cert, "key_file": key });
     let jobs = [
-        ("password", &password, &tls, &right, true),
-        ("http1", &password, &tls, &right, true),
-        ("wrong-password", &password, &tls, &wrong, false),
-        ("no-password", &password, &tls, &none, false),
-        ("unknown-authority", &password, &none, &right, false),
-        ("plain", &password, &none, &right, false),
-        ("certificate", &certificate, &client, &right, true),
-        ("stranger", &certificate, &stranger, &right, false),
-        ("no-certificate", &certificate, &tls, &right, false),
-        ("certificate-alone", &certificate, &client, &none, false),
+        ("password", &password, &tls),
+        ("http1", &password, &tls),
+        ("certificate", &certificate, &with_certificate),
+        ("no-certificate", &certificate, &tls),
     ];
-    let configs = jobs.iter().map(|(name, exporter, tls, user, _)| {
-        let targets = json!([{ "targets": [exporter.address().to_string()] }]);
-        let scheme = if *name == "plain" { "http" } else { "https" };
-        let mut job = json!({ "job_name": name, "static_configs": targets, "scheme": scheme });
-        job["enable_http2"] = json!(*name != "http1");
-        for (key, value) in [("tls_config", tls), ("basic_auth", user)] {
-            if !value.is_null() {
-                job[key] = Value::clone(value);
-            }
-        }
-        job
+    let configs = jobs.iter().map(|(name, exporter, tls)| {
+        json!({
+            "job_name": name, "scheme": "https", "enable_http2": *name != "http1", "tls_config": tls,
+            "basic_auth": { "username": "prometheus", "password": PASSWORD },
+            "static_configs": [{ "targets": [exporter.address().to_string()] }],
+        })
     });
     let prometheus = Prometheus::start_jobs(program, configs.collect(), "1s").await;
-    for (job, .., up) in &jobs {
-        let query = format!("up{{job=\"{job}\"}}");
-        prometheus.shows(&query, f64::from(u8::from(*up))).await;
-        if *up {
-            let events = format!("sum(orgdata_audit_events_total{{job=\"{job}\"}})");
-            prometheus.shows(&events, 7.0).await;
-        } else {
-            let any = format!("{{job=\"{job}\",__name__=~\"orgdata_.*\"}}");
-            assert_eq!(prometheus.query(&any).await, json!([]), "{job}");
-        }
+    for (job, ..) in &jobs[..3] {
+        let events = format!("sum(orgdata_audit_events_total{{job=\"{job}\"}})");
+        prometheus.shows(&events, 7.0).await;
     }
+    prometheus.shows("up{job=\"no-certificate\"}", 0.0).await;
     // Scrape after scrape: none fails in between, whether a connection is kept or closed.
     let up = "up{job=\"certificate\"}[1m]";
     let always = format!("min_over_time({up}) == 1 and count_over_time({up}) >= 5");

@@ -2,9 +2,10 @@
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
-use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::fs::File;
+use std::sync::{Arc, LazyLock};
 
+use tempfile::NamedTempFile;
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -16,14 +17,11 @@ static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::def
 
 /// Collects what this thread logs until it is dropped.
 pub(crate) struct Captured {
-    written: Written,
+    written: NamedTempFile,
     _guard: DefaultGuard,
 }
 
 pub(crate) type Lines = Box<dyn Layer<Registry> + Send + Sync>;
-
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
     pub(crate) fn begin() -> Self {
@@ -41,28 +39,22 @@ impl Captured {
         make: impl FnOnce(Lines) -> Box<dyn Subscriber + Send + Sync>,
     ) -> Self {
         LazyLock::force(&SECOND);
-        let written = Written::default();
-        let writer = written.clone();
+        let written = NamedTempFile::new().unwrap();
+        let writer = File::options().append(true).open(written.path());
         let lines = tracing_subscriber::fmt::layer().with_ansi(false);
-        let lines = lines.with_writer(move || writer.clone()).boxed();
+        let lines = lines.with_writer(Arc::new(writer.unwrap())).boxed();
         let _guard = tracing::subscriber::set_default(make(lines));
         Self { written, _guard }
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let written = self.written.0.lock().unwrap();
-        let text = String::from_utf8_lossy(&written);
+        let text = std::fs::read_to_string(self.written.path()).unwrap();
         text.lines().map(str::to_owned).collect()
     }
-}
 
-impl Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+    /// Returns how many lines contain these words.
+    pub(crate) fn count(&self, words: &str) -> usize {
+        let lines = self.lines();
+        lines.iter().filter(|line| line.contains(words)).count()
     }
 }

@@ -263,14 +263,9 @@ fn number(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("{text:?} is not a number"))
 }
 
-/// Digits with at most one point, and perhaps an exponent.
+/// Whether a text has only what a number can have, so that neither `inf` nor `0x1` is one.
 fn is_real(text: &str) -> bool {
-    let digits = |text: &str| {
-        let text = text.strip_prefix(['+', '-']).unwrap_or(text);
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-    digits(&mantissa.replacen('.', "", 1)) && digits(exponent)
+    text.bytes().all(|byte| b"+-.0123456789eE".contains(&byte))
 }
 
 fn is_metric_name(name: &str) -> bool {

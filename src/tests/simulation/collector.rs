@@ -20,6 +20,7 @@ use crate::entry::GAP_EVENT;
 /// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+#[derive(Default)]
 pub(super) struct Collector {
     rng: Rng,
     /// Records that it never accepts.
@@ -68,16 +69,7 @@ impl Collector {
     pub(super) fn new(rng: Rng) -> Self {
         Self {
             rng,
-            poison: HashSet::new(),
-            fails: (Duration::ZERO, 0),
-            requests: 0,
-            last: HashMap::new(),
-            sent: HashMap::new(),
-            taken: HashMap::new(),
-            newest: None,
-            gaps: HashSet::new(),
-            refused: HashSet::new(),
-            partly: HashSet::new(),
+            ..Self::default()
         }
     }
 

@@ -16,19 +16,12 @@ use crate::util::simulated::Disk;
 const NEVER: Duration = Duration::MAX;
 
 /// Tables that the exporter writes to.
-const TABLES: [&str; 7] = [
-    "state",
-    "pages",
-    "events",
-    "actors",
-    "totals",
-    "outbox",
-    "dead_letters",
-];
+const TABLES: &str = "state pages events actors totals outbox dead_letters";
 
 /// The bytes of the file and of its write-ahead log.
 pub(super) type Copy = (Vec<u8>, Vec<u8>);
 
+#[derive(Default)]
 pub(super) struct Files {
     pub(super) path: PathBuf,
     rng: Rng,
@@ -54,16 +47,7 @@ impl Files {
         Self {
             path,
             rng,
-            reader: None,
-            version: None,
-            heal_at: None,
-            slow: false,
-            full: None,
-            is_full: false,
-            has_triggers: false,
-            torn: None,
-            is_taken: false,
-            counted: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -86,7 +70,8 @@ impl Files {
             0..3 => (self.full, self.is_full) = (Some(true), true),
             3..5 => self.slow = true,
             _ => {
-                let table = TABLES[self.rng.usize(0..TABLES.len())];
+                let tables: Vec<&str> = TABLES.split(' ').collect();
+                let table = tables[self.rng.usize(0..tables.len())];
                 for on in ["INSERT", "UPDATE", "DELETE"] {
                     let trigger = format!(
                         "CREATE TRIGGER fail_{on} BEFORE {on} ON {table} BEGIN SELECT RAISE(ABORT, 'injected'); END"

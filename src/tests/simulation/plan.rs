@@ -60,9 +60,10 @@ pub(super) struct Plan {
 }
 
 /// How a life of the exporter ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum End {
     /// With the world.
+    #[default]
     Never,
     /// When it passes so many points at which it hands something to the outside or gets it back.
     Crash(u64),
@@ -117,10 +118,9 @@ impl Plan {
                 _ => usize::MAX,
             },
             // A file that is full as soon as something waits in it, or not.
-            max_size: if one_in(rng, 5) {
-                2 << 20 | rng.u64(0..200_000)
-            } else {
-                256 << 20
+            max_size: match one_in(rng, 5) {
+                true => 2 << 20 | rng.u64(0..200_000),
+                false => 256 << 20,
             },
             grace: spread(rng, 100, 30_000),
             zero_hold: spread(rng, 1, 120_000),
@@ -194,10 +194,9 @@ fn readings(rng: &mut Rng) -> Readings {
             _ => KeyReading::CreatedAt,
         },
         ticket_order: [TicketOrder::NewestFirst, TicketOrder::OldestFirst][rng.usize(0..2)],
-        total_count: if one_in(rng, 8) {
-            TotalCount::Missing
-        } else {
-            TotalCount::Right
+        total_count: match one_in(rng, 8) {
+            true => TotalCount::Missing,
+            false => TotalCount::Right,
         },
         ..Readings::default()
     }

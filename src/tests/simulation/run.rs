@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use clap::Parser as _;
@@ -55,10 +55,8 @@ pub(super) fn history(seed: u64, prints: bool) -> Result<Outcome, String> {
     let path = DIRECTORY.with_borrow_mut(|directory| {
         // In memory if possible: what a disk adds is simulated.
         let make = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        directory
-            .get_or_insert_with(|| make().unwrap())
-            .path()
-            .join("state.db")
+        let directory = directory.get_or_insert_with(|| make().unwrap());
+        directory.path().join("state.db")
     });
     let world = World::new(seed, path.clone(), prints);
     let settings = settings(&world.plan, &path);
@@ -187,10 +185,10 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
     match stopped {
         Ok(Ok(())) => {}
         Ok(Err(failure)) if state.files.is_taken && is_fenced(&failure) => {}
-        other => world.fail(
-            state,
-            format!("asked to stop: {other:?} after {:?}", asked.elapsed()),
-        ),
+        other => {
+            let failure = format!("asked to stop: {other:?} after {:?}", asked.elapsed());
+            world.fail(state, failure);
+        }
     }
     state.note("stopped", 0, 0);
     if is_done { Ended::Done } else { Ended::Itself }
@@ -213,18 +211,14 @@ fn settings(plan: &Plan, path: &Path) -> Settings {
         #[command(flatten)]
         flags: Flags,
     }
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    let mut settings = SETTINGS
-        .get_or_init(|| {
-            let command = Command::parse_from([
-                "",
-                "--api.base-url=http://127.0.0.1:1",
-                "--otlp.endpoint=http://collector.example:4318",
-            ]);
-            let env = |name: &str| (name == api::KEY_VARIABLE).then(|| "demo-key".to_owned());
-            Settings::resolve(&command.flags, &env).unwrap()
-        })
-        .clone();
+    static SETTINGS: LazyLock<Settings> = LazyLock::new(|| {
+        let flags =
+            " --api.base-url=http://127.0.0.1:1 --otlp.endpoint=http://collector.example:4318";
+        let command = Command::parse_from(flags.split(' '));
+        let env = |name: &str| (name == api::KEY_VARIABLE).then(|| "demo-key".to_owned());
+        Settings::resolve(&command.flags, &env).unwrap()
+    });
+    let mut settings = SETTINGS.clone();
     settings.ledger.path = Some(path.to_owned());
     settings.ledger.max_size = plan.max_size;
     settings.api.max_requests_per_second = plan.requests_per_second;

@@ -41,15 +41,12 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
             state.requests_in_minute = (minute, 0);
         }
         state.requests_in_minute.1 += 1;
-        let over = world
-            .plan
-            .quota
-            .is_some_and(|quota| state.requests_in_minute.1 > quota);
-        if over && !calm {
+        let requests = state.requests_in_minute.1;
+        let is_over = world.plan.quota.is_some_and(|quota| requests > quota);
+        if is_over && !calm {
             let wait = RetryAfter::Seconds(60 - state.now().as_secs() % 60);
-            world
-                .sim
-                .fault(Fault::new(FaultKind::TooManyRequests(wait)).once());
+            let fault = Fault::new(FaultKind::TooManyRequests(wait));
+            world.sim.fault(fault.once());
         } else if !calm && state.network.f64() < world.plan.api_trouble {
             let fault = fault(&mut state.network).once();
             state.note(&format!("{fault:?}"), 2, 0);
@@ -58,11 +55,8 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
         if is_audit && !state.begun && !query.contains("before=") {
             world.begins(state);
         }
-        let key = if state.now() < state.old_key_until {
-            "old-key"
-        } else {
-            "demo-key"
-        };
+        let is_old = state.now() < state.old_key_until;
+        let key = if is_old { "old-key" } else { "demo-key" };
         let uri = format!("{}?{query}", request.url().path());
         let request = http::Request::get(uri).header("x-api-key", key);
         request.body(Body::empty()).unwrap()
@@ -71,17 +65,13 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
     sleep(latency(&world)).await;
     world.pass().await;
     let state = &mut *world.state();
-    let status = response
-        .as_ref()
-        .map_or(0, |response| response.status().as_u16());
+    let status = response.as_ref().map_or(0, |it| it.status().as_u16());
     state.note(&query, u64::from(is_audit), status.into());
     let mut response = response?;
     if world.plan.no_date {
         // What the client does then.
-        let date = util::now()
-            .strftime("%a, %d %b %Y %H:%M:%S GMT")
-            .to_string();
-        let date = date.parse().unwrap();
+        let date = util::now().strftime("%a, %d %b %Y %H:%M:%S GMT");
+        let date = date.to_string().parse().unwrap();
         response.headers_mut().insert(DATE, date);
     }
     let mut is_empty = false;

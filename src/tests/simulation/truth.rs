@@ -93,11 +93,8 @@ impl World {
         state.has_released |= is_released || is_full;
         // Every known event that came since the first page is counted once, and nothing else is.
         let mut counts = Counts::new();
-        for row in state
-            .rows
-            .iter()
-            .filter(|row| row.live && row.known && !row.malformed)
-        {
+        let is_counted = |row: &&Row| row.live && row.known && !row.malformed;
+        for row in state.rows.iter().filter(is_counted) {
             *counts.entry(row.series.clone()).or_default() += 1;
         }
         if counts != held.counts {
@@ -112,24 +109,17 @@ impl World {
         }
         // What is missing lies above the newest known entry or in an open sweep.
         if state.begun && held.tail.sweep.is_none() && self.plan.retention.is_none() {
-            let mut rows: Vec<&Row> = state
-                .rows
-                .iter()
-                .filter(|row| row.live && row.in_order)
-                .collect();
+            let rows = state.rows.iter();
+            let mut rows: Vec<&Row> = rows.filter(|row| row.live && row.in_order).collect();
             if self.plan.readings.key == KeyReading::CreatedAt {
                 rows.sort_by_key(|row| row.created);
             }
             let missing = rows.iter().skip_while(|row| row.known);
             if let Some(above) = missing.clone().find(|row| row.known) {
-                let missing: Vec<&str> = missing
-                    .take_while(|row| !row.known)
-                    .map(|row| &*row.id)
-                    .collect();
-                return Err(format!(
-                    "{} was taken before {missing:?} below it",
-                    above.id
-                ));
+                let missing = missing.take_while(|row| !row.known);
+                let missing: Vec<&str> = missing.map(|row| &*row.id).collect();
+                let above = &above.id;
+                return Err(format!("{above} was taken before {missing:?} below it"));
             }
         }
         if self.plan.retention.is_none() && held.gaps > 0 {
@@ -180,9 +170,9 @@ impl World {
             }
             // The listing and the file have no more than milliseconds.
             if newest.is_some_and(|newest| row.created.as_millisecond() < newest.as_millisecond()) {
+                let created = row.created;
                 return Err(format!(
-                    "{id} leaves after a newer record, {:?} after {newest:?}",
-                    row.created
+                    "{id} leaves after a newer record, {created:?} after {newest:?}"
                 ));
             }
             newest = Some(row.created);
@@ -204,19 +194,17 @@ impl World {
             return Err("the file cannot be read");
         };
         let tickets = metrics.tickets.snapshot();
+        let is_scanned = tickets.is_some_and(|tickets| tickets.taken_at > state.epoch + since);
         // Late rows that the service deletes are not missed.
         let mut rows = state.rows.iter().filter(|row| row.live);
         let is_read = rows.all(|row| row.known || row.gone);
-        let is_shown = state.shown_counts() == Some(&held.counts);
+        let is_shown = state.shown == held.counts;
         for (is_done, what) in [
             (held.waiting == 0, WAITS),
             (held.tail.sweep.is_none(), "a sweep is open"),
             (held.tail.history.is_none(), "history is not complete"),
             (held.tail.contact > Some(at), "no contact since"),
-            (
-                tickets.is_some_and(|tickets| tickets.taken_at > state.epoch + since),
-                "no ticket scan since",
-            ),
+            (is_scanned, "no ticket scan since"),
             (state.begun, "no first page"),
             (is_read, "entries are not read"),
             (is_shown, "the zero hold goes on"),
@@ -237,46 +225,35 @@ impl World {
             if group.state == "OPEN" {
                 *overdue.entry(group.ticket_type.clone()).or_default() += sums.overdue;
             }
-            let counted = by_state
-                .entry((group.state, group.ticket_type))
-                .or_default();
+            let key = (group.state, group.ticket_type);
+            let counted = by_state.entry(key).or_default();
             *counted = (counted.0 + sums.tickets, counted.1 + sums.cents);
         }
         let shown_groups = shown.by_state.iter().map(|([state, kind], group)| {
             let cents = (group.deal_amount() * 100.0).round() as i128;
-            (
-                (state.to_string(), kind.to_string()),
-                (group.tickets, cents),
-            )
+            let key = (state.to_string(), kind.to_string());
+            (key, (group.tickets, cents))
         });
         let shown_groups: BTreeMap<_, _> = shown_groups.filter(|(_, count)| count.0 > 0).collect();
-        let shown_overdue = shown
-            .times
-            .iter()
-            .map(|(kind, times)| (kind.to_string(), shown.passed(&times.overdue)));
+        let times = shown.times.iter();
+        let shown_overdue =
+            times.map(|(kind, times)| (kind.to_string(), shown.passed(&times.overdue)));
         let shown_overdue: BTreeMap<_, _> = shown_overdue.filter(|(_, count)| *count > 0).collect();
         overdue.retain(|_, count| *count > 0);
         let certain = self.plan.readings.total_count == TotalCount::Right
             && self.plan.readings.page_cap != Some(1);
-        for (is_true, what) in [
-            (
-                shown.tickets == truth.total,
-                "the number of tickets is wrong",
-            ),
-            (shown_groups == by_state, "the groups of tickets are wrong"),
-            // They are as old as the service's clock, not the exporter's.
-            (
-                self.plan.ahead != 0 || shown_overdue == overdue,
-                "the overdue tickets are wrong",
-            ),
-            (
-                shown.consistent || !certain,
-                "the snapshot is not consistent",
-            ),
-        ] {
-            if !is_true {
-                return Err(what);
-            }
+        if shown.tickets != truth.total {
+            return Err("the number of tickets is wrong");
+        }
+        if shown_groups != by_state {
+            return Err("the groups of tickets are wrong");
+        }
+        // They are as old as the service's clock, not the exporter's.
+        if self.plan.ahead == 0 && shown_overdue != overdue {
+            return Err("the overdue tickets are wrong");
+        }
+        if certain && !shown.consistent {
+            return Err("the snapshot is not consistent");
         }
         Ok(())
     }
@@ -304,12 +281,6 @@ impl World {
             LedgerHandle::open(settings.clone()).map_err(|error| error.to_string())?;
         drop(ledger);
         // Counters are those of the service, and a restart continues with them.
-        let is_live: HashSet<&str> = state
-            .rows
-            .iter()
-            .filter(|row| row.live)
-            .map(|row| &*row.id)
-            .collect();
         let mut truth = Counts::new();
         let removed = Scope {
             removed: true,
@@ -317,25 +288,15 @@ impl World {
         };
         for entry in self.sim.entries_of(removed) {
             let row = state.rows.iter().find(|row| row.id == entry.id);
-            let is_lost = row.is_some_and(|row| row.gone && !row.known);
-            if is_live.contains(&*entry.id) && !entry.activity_type.is_empty() && !is_lost {
+            let is_counted = row.is_some_and(|row| row.live && (row.known || !row.gone));
+            if is_counted && !entry.activity_type.is_empty() {
                 let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
                 *truth.entry((entry.activity_type, actor)).or_default() += 1;
             }
         }
         let counted = restored.counted.introduced.into_iter();
         let counted: Counts = counted
-            .map(|(series, count)| {
-                (
-                    (
-                        series.activity_type.to_string(),
-                        series
-                            .actor
-                            .map_or("none".to_owned(), |actor| actor.to_string()),
-                    ),
-                    count,
-                )
-            })
+            .map(|(labels, count)| (series(labels), count))
             .collect();
         if counted != truth {
             let missing = state.rows.iter().filter(|row| row.live && !row.known);
@@ -369,11 +330,8 @@ impl World {
         }
         // Every entry is delivered, or a dead letter for a reason, or gone and reported.
         let mut wanted = BTreeSet::new();
-        for row in state
-            .rows
-            .iter()
-            .filter(|row| row.live || self.is_history(state, row))
-        {
+        let is_wanted = |row: &&Row| row.live || self.is_history(state, row);
+        for row in state.rows.iter().filter(is_wanted) {
             wanted.insert(&*row.id);
             let taken = state.collector.taken.contains_key(&row.id);
             match letters.get(&row.id) {
@@ -393,10 +351,10 @@ impl World {
                         || self.is_hidden(state, row)
                         || total(Total::Gaps) > 0) => {}
                 None => {
-                    return Err(format!(
-                        "{} is lost; known: {}, gone: {}",
-                        row.id, row.known, row.gone
-                    ));
+                    let Row {
+                        id, known, gone, ..
+                    } = row;
+                    return Err(format!("{id} is lost; known: {known}, gone: {gone}"));
                 }
             }
         }
@@ -437,12 +395,8 @@ fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
     let mut rows = pages.query([])?;
     while let Some(row) = rows.next()? {
         let ids: Vec<u8> = row.get(0)?;
-        known.extend(
-            ids.as_chunks::<8>()
-                .0
-                .iter()
-                .map(|id| EventId(u64::from_le_bytes(*id))),
-        );
+        let (ids, _) = ids.as_chunks::<8>();
+        known.extend(ids.iter().map(|id| EventId(u64::from_le_bytes(*id))));
     }
     let number = |sql| -> rusqlite::Result<u64> {
         let number: i64 = query(sql)?.query_row([], |row| row.get(0))?;
@@ -460,25 +414,23 @@ fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
 
 /// Returns what the metrics have counted.
 pub(super) fn published(metrics: &crate::metrics::Metrics) -> Counts {
-    let key = |labels: EventLabels| {
-        let actor = labels
-            .actor
-            .map_or("none".to_owned(), |actor| actor.to_string());
-        (labels.activity_type.to_string(), actor)
-    };
-    let events = metrics
-        .audit
-        .events()
-        .into_iter()
-        .filter(|(_, count)| *count > 0);
-    events.map(|(labels, count)| (key(labels), count)).collect()
+    let events = metrics.audit.events().into_iter();
+    let events = events.filter(|(_, count)| *count > 0);
+    events
+        .map(|(labels, count)| (series(labels), count))
+        .collect()
+}
+
+fn series(labels: EventLabels) -> (String, String) {
+    let actor = labels.actor.map(|actor| actor.to_string());
+    let actor = actor.unwrap_or_else(|| "none".to_owned());
+    (labels.activity_type.to_string(), actor)
 }
 
 fn difference(found: &Counts, truth: &Counts) -> String {
     let keys: BTreeSet<_> = found.keys().chain(truth.keys()).collect();
-    let differs = keys
-        .into_iter()
-        .filter(|key| found.get(*key) != truth.get(*key));
+    let keys = keys.into_iter();
+    let differs = keys.filter(|key| found.get(*key) != truth.get(*key));
     let differs =
         differs.map(|key| format!("{key:?} is {:?}, not {:?}", found.get(key), truth.get(key)));
     differs.collect::<Vec<_>>().join("; ")

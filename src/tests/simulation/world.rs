@@ -38,6 +38,7 @@ pub(super) struct World {
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 pub(super) struct State {
     /// When the exporter's clock shows the beginning of the world.
     pub(super) epoch: Timestamp,
@@ -76,7 +77,7 @@ pub(super) struct State {
     pub(super) metrics: Option<Metrics>,
     pub(super) ledger: Option<LedgerHandle>,
     /// What the last scrape of this life showed.
-    shown: BTreeMap<(String, String), u64>,
+    pub(super) shown: BTreeMap<(String, String), u64>,
     pub(super) files: Files,
     /// A sweep was open for so long that records were no longer held back for it.
     pub(super) has_released: bool,
@@ -147,40 +148,15 @@ impl World {
         let ahead = SignedDuration::from_millis(plan.ahead);
         let state = State {
             epoch: sim.now() - ahead,
-            begun_at: Duration::ZERO,
-            began: None,
             world: rng(),
             network: rng(),
-            next: Duration::ZERO,
             left: plan.changes,
-            calm_at: None,
-            rows: Vec::new(),
-            beginnings: Vec::new(),
-            arrived: 0,
             was_empty: true,
-            begun: false,
-            history_floor: None,
-            old_key_until: Duration::ZERO,
-            requests_in_minute: (0, 0),
-            pages: 0,
-            emptied: HashSet::new(),
-            heal_api_at: None,
-            life: 0,
-            end: End::Never,
-            points: 0,
-            has_crashed: false,
-            metrics: None,
-            ledger: None,
-            shown: BTreeMap::new(),
             files: Files::new(files, rng()),
-            has_released: false,
-            backup: None,
             collector: Collector::new(rng()),
-            trace: DefaultHasher::new(),
             prints,
-            failure: None,
-            counts: BTreeMap::new(),
             operators: rng(),
+            ..State::default()
         };
         let world = Self {
             sim,
@@ -607,9 +583,8 @@ impl World {
     pub(super) fn begins(&self, state: &mut State) {
         let there: HashSet<String> = self.sim.entries().map(|entry| entry.id).collect();
         // What is gone before need not be taken.
-        state
-            .rows
-            .retain(|row| row.known || there.contains(&row.id));
+        let is_there = |row: &Row| row.known || there.contains(&row.id);
+        state.rows.retain(is_there);
         let ahead = SignedDuration::from_millis(self.plan.ahead());
         state.beginnings.push(Beginning {
             at: self.sim.now(),
@@ -623,11 +598,6 @@ impl State {
     /// Returns the time since the beginning of the world.
     pub(super) fn now(&self) -> Duration {
         self.begun_at + self.began.map_or(Duration::ZERO, |began| began.elapsed())
-    }
-
-    /// Returns what the last scrape showed if it is up to date.
-    pub(super) fn shown_counts(&self) -> Option<&BTreeMap<(String, String), u64>> {
-        Some(&self.shown)
     }
 
     /// Writes a line of the trace.

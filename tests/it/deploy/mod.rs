@@ -24,24 +24,18 @@ fn document(name: &str) -> Value {
 
 fn settings(name: &str) -> BTreeMap<String, String> {
     let text = file(&format!("{DIRECTORY}/{name}"));
-    let lines = text
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let variables = lines.map(|line| line.split_once('=').unwrap());
-    variables
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let variables = lines.filter_map(|line| line.split_once('='));
+    let owned = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    owned.collect()
 }
 
 /// Returns the variables that the program reads for its flags.
 pub(crate) fn variables() -> BTreeSet<String> {
     let command = Cli::command();
-    let variables = command
-        .get_arguments()
-        .filter_map(|argument| argument.get_env());
-    variables
-        .map(|name| name.to_str().unwrap().to_owned())
-        .collect()
+    let variables = command.get_arguments().filter_map(clap::Arg::get_env);
+    let names = variables.map(|name| name.to_str().unwrap().to_owned());
+    names.collect()
 }
 
 /// Returns the words of a text that are variables of the program.
@@ -113,12 +107,9 @@ fn variables_and_versions_are_those_of_the_program() {
         let secret = text.contains("kind: Secret") || text.contains("secretGenerator");
         assert!(!secret || name.ends_with(".md"), "{name} has a secret");
         for line in text.lines().map(str::trim) {
-            let keys = [
-                "app.kubernetes.io/version: ",
-                "image: orgdata-exporter:",
-                "newTag: ",
-            ];
-            if let Some(version) = keys.iter().find_map(|key| line.strip_prefix(key)) {
+            let mut keys =
+                "app.kubernetes.io/version: |image: orgdata-exporter:|newTag: ".split('|');
+            if let Some(version) = keys.find_map(|key| line.strip_prefix(key)) {
                 let version = version.trim_matches('"');
                 assert_eq!(version, env!("CARGO_PKG_VERSION"), "{name}: {line}");
                 found += 1;

@@ -98,14 +98,13 @@ impl Server {
     }
 
     async fn status(&self, user: &str, password: &str) -> u16 {
-        let response = self.ask("/metrics", user, password).await;
-        response.status().as_u16()
+        self.ask("/metrics", user, password).await.status().as_u16()
     }
 
     /// Returns the status without TLS and without a user.
     async fn plain(&self) -> u16 {
-        let response = self.http("/metrics").send().await.unwrap();
-        response.status().as_u16()
+        let response = self.http("/metrics").send().await;
+        response.unwrap().status().as_u16()
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
@@ -125,6 +124,8 @@ async fn only_a_user_with_the_right_password_gets_in() {
         for (user, password, status) in [
             ("alice", "right", found),
             ("alice", "other", 401),
+            ("alice", "", 401),
+            ("Alice", "right", 401),
             ("carol", "right", 401),
             ("", "", 401),
         ] {
@@ -215,10 +216,16 @@ async fn a_broken_or_shorter_file_changes_nothing_until_it_is_repaired() {
     std::fs::remove_file(server.dir.path().join("web.yml")).unwrap();
     server.config.reload();
     assert_eq!(server.status("alice", "right").await, 200);
-    server.write("web.yml", users(&[("alice", "repaired"), ("bob", "his")]));
+    let hash = bcrypt::hash("his", 4).unwrap();
+    let repaired = format!("basic_auth_users:\n  alice: {hash}\n  bob: {hash}\n");
+    server.write("web.yml", &repaired);
     assert_eq!(server.status("alice", "right").await, 401);
-    assert_eq!(server.status("alice", "repaired").await, 200);
-    assert_eq!(server.status("bob", "his").await, 200);
+    for user in ["alice", "bob"] {
+        assert_eq!(server.status(user, "his").await, 200);
+    }
+    // What was found right for a user is not right for a removed one.
+    server.write("web.yml", repaired.replace("  alice: ", "  carol: "));
+    assert_eq!(server.status("alice", "his").await, 401);
 }
 
 #[tokio::test]

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use exporter_web::Limits;
 use reqwest::{Identity, StatusCode, Version, tls};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -19,25 +18,13 @@ use super::{Server, TLS, client, directory, tls_file};
 use crate::support::captured::Captured;
 use crate::web::{assert_little_memory, closed, tight};
 
-/// Completes a handshake, perhaps with a certificate, which may be one that rustls itself would refuse; returns the bare connection.
-async fn connect(
-    address: SocketAddr,
-    protocol: &[u8],
-    shown: Option<&str>,
-) -> std::io::Result<TlsStream<TcpStream>> {
+/// Completes a handshake and returns the bare connection.
+async fn connect(address: SocketAddr, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
-    let file = |name: &str| CertificateDer::from_pem_file(tls_file(name)).unwrap();
-    roots.add(file("ca.pem")).unwrap();
+    let authority = CertificateDer::from_pem_file(tls_file("ca.pem")).unwrap();
+    roots.add(authority).unwrap();
     let config = ClientConfig::builder().with_root_certificates(roots);
-    let mut config = match shown {
-        None => config.with_no_client_auth(),
-        Some(name) => {
-            let key = PrivateKeyDer::from_pem_file(tls_file(&format!("{name}.key"))).unwrap();
-            let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
-            let shown = CertifiedKey::new(vec![file(&format!("{name}.pem"))], key);
-            config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
-        }
-    };
+    let mut config = config.with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     let name = ServerName::try_from("localhost").unwrap();
     let stream = TcpStream::connect(address).await?;
@@ -59,10 +46,7 @@ pub(super) async fn gets_in(server: &Server, shown: Option<&str>) -> bool {
 
 /// Returns how many lines say that a handshake failed.
 fn failures(log: &Captured) -> usize {
-    let lines = log.lines().into_iter();
-    lines
-        .filter(|line| line.contains("TLS handshake failed"))
-        .count()
+    log.count("TLS handshake failed")
 }
 
 #[tokio::test]
@@ -188,7 +172,7 @@ async fn unfinished_handshakes_and_unread_responses_do_not_keep_a_scraper_out() 
             let _ = stream.write_all(BEGUN).await;
             clients.push(Box::new(stream));
         } else {
-            let mut stream = connect(server.address(), b"h2", None).await.unwrap();
+            let mut stream = connect(server.address(), b"h2").await.unwrap();
             let sent = [preface(NO_WINDOW), get(1)].concat();
             stream.write_all(&sent).await.unwrap();
             clients.push(Box::new(stream));
@@ -214,7 +198,7 @@ async fn a_client_that_does_not_go_on_after_its_handshake_is_closed() {
         // Headers without their end.
         (b"h2", [preface(NO_WINDOW), headers].concat()),
     ] {
-        let mut stream = connect(server.address(), protocol, None).await.unwrap();
+        let mut stream = connect(server.address(), protocol).await.unwrap();
         stream.write_all(&sent).await.unwrap();
         closed(&mut stream).await;
     }
@@ -228,7 +212,7 @@ async fn clients_of_http2_that_take_no_response_use_little_memory() {
     let requests = (0..30).map(|number| get(number * 2 + 1));
     let sent = [preface(NO_WINDOW), requests.collect::<Vec<_>>().concat()].concat();
     let connect = async |address| {
-        let mut stream = connect(address, b"h2", None).await.unwrap();
+        let mut stream = connect(address, b"h2").await.unwrap();
         let _ = stream.write_all(&sent).await;
         stream
     };

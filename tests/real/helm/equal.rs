@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{NAME, example};
+use super::{NAME, example, of_kind};
 use crate::manifests::Overlay;
 use crate::support::files::{names, text};
 
@@ -47,10 +47,7 @@ fn without_hashes(objects: Vec<Value>) -> Objects {
     let is_part = |c: char| c.is_ascii_digit() || "bcdfghkmt".contains(c);
     let is_hash = |hash: &str| hash.len() == 10 && hash.chars().all(is_part);
     let mut all = Value::from(objects.clone()).to_string();
-    let maps = objects
-        .iter()
-        .filter(|object| object["kind"] == "ConfigMap");
-    for map in maps {
+    for map in of_kind(&objects, "ConfigMap") {
         let name = text(&map["metadata"]["name"]);
         if let Some((plain, hash)) = name.rsplit_once('-').filter(|(_, hash)| is_hash(hash)) {
             all = all.replace(&format!("\"{plain}-{hash}\""), &format!("\"{plain}\""));
@@ -112,10 +109,7 @@ fn the_chart_makes_what_kustomize_makes() {
         let kustomize = without_hashes(overlay.objects());
         let helm = without_helms_own(example(feature));
         let keys: Vec<&String> = helm.keys().collect();
-        assert!(
-            kustomize.keys().eq(keys.iter().copied()),
-            "{feature}: {keys:?}"
-        );
+        assert_eq!(keys, kustomize.keys().collect::<Vec<_>>(), "{feature}");
         let mut found = Vec::new();
         for (key, object) in &helm {
             differences(key, object, &kustomize[key], &mut found);
@@ -124,10 +118,8 @@ fn the_chart_makes_what_kustomize_makes() {
         assert!(helm.keys().any(|key| key.ends_with(NAME)));
     }
     let known = FEATURES.iter().map(|(components, _)| *components);
-    let known = known
-        .chain([KUSTOMIZE_ONLY])
-        .flat_map(str::split_whitespace);
-    let known: BTreeSet<&str> = known.collect();
+    let known = known.chain([KUSTOMIZE_ONLY]);
+    let known: BTreeSet<&str> = known.flat_map(str::split_whitespace).collect();
     let components = names("deploy/kubernetes/components");
     assert!(components.iter().eq(known), "a component is missing");
 }

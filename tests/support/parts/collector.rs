@@ -36,6 +36,16 @@ fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
+/// Looks again and again until there are so many.
+async fn at_least<T>(count: usize, mut look: impl AsyncFnMut() -> Vec<T>) -> Vec<T> {
+    until(async || {
+        let found = look().await;
+        let (is_all, missing) = (found.len() >= count, format!("{} of {count}", found.len()));
+        is_all.then_some(found).ok_or(missing)
+    })
+    .await
+}
+
 impl Collector {
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
@@ -136,22 +146,13 @@ impl Collector {
 
     /// Returns the ids of the records acknowledged so far, in the order in which they came.
     pub(crate) fn ids(&self) -> Vec<String> {
-        let records = self.records();
-        let ids = records
-            .iter()
-            .map(|record| text(&record["attributes"]["log.record.uid"]));
-        ids.collect()
+        let id = |record: &Value| text(&record["attributes"]["log.record.uid"]);
+        self.records().iter().map(id).collect()
     }
 
     /// Waits until at least `count` log records were acknowledged and returns all of them.
     pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
-        until(async || {
-            let records = self.records();
-            let missing = format!("the collector has {} of {count} records", records.len());
-            let is_all = records.len() >= count;
-            is_all.then_some(records).ok_or(missing)
-        })
-        .await
+        at_least(count, async || self.records()).await
     }
 
     pub(crate) fn traces(&self) -> Vec<Value> {
@@ -178,13 +179,11 @@ impl Rotel {
         let dir = tempfile::tempdir().unwrap();
         let options = "start --exporter blackhole --debug-log logs --debug-log-verbosity detailed";
         let arguments = |[grpc, http]: [u16; 2]| {
-            let mut arguments: Vec<String> = options.split(' ').map(str::to_owned).collect();
-            arguments.push(format!("--otlp-grpc-endpoint=127.0.0.1:{grpc}"));
-            arguments.push(format!("--otlp-http-endpoint=127.0.0.1:{http}"));
-            for name in ["pid", "log"] {
-                arguments.push(format!("--{name}-file={}", dir.path().join(name).display()));
-            }
-            arguments
+            let dir = dir.path().display();
+            let options = format!(
+                "{options} --otlp-grpc-endpoint=127.0.0.1:{grpc} --otlp-http-endpoint=127.0.0.1:{http} --pid-file={dir}/pid --log-file={dir}/log"
+            );
+            options.split(' ').map(str::to_owned).collect()
         };
         // It has no page there, which is an answer.
         let ready = |[_, http]: [u16; 2]| format!("http://127.0.0.1:{http}/");
@@ -203,15 +202,12 @@ impl Rotel {
 
     /// Waits until it has printed at least `count` records and returns the text of each.
     pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
-        until(async || {
+        at_least(count, async || {
             let log = self.process.log.text();
             let records = log.split("\nLogRecord #").skip(1);
             // `Flags` is the last line of a record.
             let whole = records.filter(|record| record.contains("\nFlags: "));
-            let printed: Vec<String> = whole.map(str::to_owned).collect();
-            let missing = format!("rotel printed {} of {count} records", printed.len());
-            let is_all = printed.len() >= count;
-            is_all.then_some(printed).ok_or(missing)
+            whole.map(str::to_owned).collect()
         })
         .await
     }
@@ -244,13 +240,11 @@ impl VictoriaLogs {
     /// Waits until it finds at least `count` log records and returns all of them.
     pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
         let query = format!("{}/select/logsql/query?query=*&limit=10000", self.base);
-        until(async || {
+        at_least(count, async || {
             let answer = client().get(&query).send().await.unwrap();
             let answer = answer.text().await.unwrap();
             let found = answer.lines().map(serde_json::from_str);
-            let found: Vec<Value> = found.collect::<Result<_, _>>().unwrap();
-            let is_all = found.len() >= count;
-            is_all.then_some(found).ok_or("records are missing")
+            found.collect::<Result<_, _>>().unwrap()
         })
         .await
     }

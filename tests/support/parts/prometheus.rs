@@ -124,30 +124,23 @@ impl Prometheus {
         let file = dir.path().join("prometheus.yml");
         // JSON is YAML.
         fs::write(&file, config.to_string()).unwrap();
-        let (file, data) = (file.display(), dir.path().join("data"));
+        let (file, data) = (file.display().to_string(), dir.path().join("data"));
+        let data = data.display().to_string();
         let victoria_metrics = program == "victoria-metrics";
         let options = match victoria_metrics {
             // By default answers are half a minute behind.
             true => {
-                "-promscrape.config= -storageDataPath= -httpListenAddr= -search.latencyOffset=0s -search.disableCache"
+                "-promscrape.config=FILE -storageDataPath=DATA -httpListenAddr=127.0.0.1:PORT -search.latencyOffset=0s -search.disableCache"
             }
             // Only the debug level says why a scrape failed.
             false => {
-                "--config.file= --storage.tsdb.path= --web.listen-address= --log.level=debug --enable-feature=exemplar-storage"
+                "--config.file=FILE --storage.tsdb.path=DATA --web.listen-address=127.0.0.1:PORT --log.level=debug --enable-feature=exemplar-storage"
             }
         };
         let arguments = |[port]: [u16; 1]| {
-            let values = [
-                file.to_string(),
-                data.display().to_string(),
-                format!("127.0.0.1:{port}"),
-            ];
-            let options = options
-                .split(' ')
-                .zip(values.into_iter().chain([const { String::new() }; 2]));
-            options
-                .map(|(option, value)| format!("{option}{value}"))
-                .collect()
+            let options = options.replace("FILE", &file).replace("DATA", &data);
+            let options = options.replace("PORT", &port.to_string());
+            options.split(' ').map(str::to_owned).collect()
         };
         let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/-/ready");
         let (process, [port]) = Process::start(program, arguments, ready).await;
@@ -217,11 +210,8 @@ impl Prometheus {
         time: &str,
     ) -> BTreeMap<Vec<String>, f64> {
         let parameters = [("query", promql), ("time", time)];
-        by(
-            labels,
-            promql,
-            &self.api("query", &parameters).await["result"],
-        )
+        let answer = self.api("query", &parameters).await;
+        by(labels, promql, &answer["result"])
     }
 
     /// Returns the samples of each series of `orgdata_audit_events_total`, or of another range query, by activity type and actor.
