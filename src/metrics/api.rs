@@ -29,7 +29,7 @@ families! {
         "orgdata_api_response_bytes" => response_bytes: ByEndpoint<Counter> = by_endpoint(Counter::default),
         /// Time that requests waited because the API asked for it (429, Retry-After) or because of
         /// --api.max-requests-per-second.
-        "orgdata_api_throttled_seconds" => throttled: Counter<f64, AtomicU64>,
+        "orgdata_api_throttled_seconds" => throttled: Counter<f64, AtomicU64> = Counter::default(),
     }
 }
 

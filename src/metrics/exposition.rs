@@ -80,5 +80,58 @@ fn without_exemplar(sample: &str) -> &str {
 }
 
 #[cfg(test)]
-#[path = "exposition_tests.rs"]
-mod tests;
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn the_classic_form_names_counters_as_their_samples_and_has_no_exemplars() {
+        let exemplar = " # {trace_id=\"0c\",span_id=\"y\"} 1.0 1700000000.5";
+        let odd = "b_total{x=\"y\\\"} 1 # {trace_id=\\\"\",w=\"\\\\\"} 1";
+        let ends_alike = "c{name=\"Eve # {trace_id=\",x=\"# {trace_id=\"} 1";
+        for (openmetrics, text) in [
+            (
+                "# HELP a_b Help.\n# TYPE a_b counter\na_b_total{x=\"1\"} 5\n# EOF\n",
+                "# HELP a_b_total Help.\n# TYPE a_b_total counter\na_b_total{x=\"1\"} 5\n",
+            ),
+            (
+                "# HELP a \n# TYPE a gauge\na 1\n",
+                "# HELP a \n# TYPE a gauge\na 1\n",
+            ),
+            (
+                "# HELP a say \"C:\\x\" # now\n# TYPE a gauge\n",
+                "# HELP a say \"C:\\\\x\" # now\n# TYPE a gauge\n",
+            ),
+            ("# EOF\n", ""),
+        ] {
+            assert_eq!(classic(openmetrics), text);
+        }
+        for sample in ["a_total 1", "a_bucket{le=\"1.0\"} 4", odd, ends_alike] {
+            let both = format!("b 2\n{sample}{exemplar}\n{sample}\n");
+            assert_eq!(classic(&both), format!("b 2\n{sample}\n{sample}\n"));
+        }
+    }
+
+    /// `prometheus-client` writes HELP as it is, and OpenMetrics wants quotes and backslashes escaped in it: so there are none.
+    #[test]
+    fn every_family_is_there_once_and_its_help_needs_no_escapes() {
+        let metrics = Metrics::new(Duration::ZERO);
+        let scrape = Format::Text.encode(metrics.registry()).expect("encodes");
+        let mut names = BTreeSet::new();
+        for line in scrape
+            .lines()
+            .filter_map(|line| line.strip_prefix("# HELP "))
+        {
+            let (name, help) = line.split_once(' ').expect("a name and a text");
+            assert!(
+                names.insert(name) && !name.ends_with("_total_total"),
+                "{name}"
+            );
+            assert!(!help.contains(['"', '\\']), "{name}: {help}");
+        }
+        assert!(names.len() > 20);
+    }
+}

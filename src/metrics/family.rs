@@ -18,10 +18,10 @@ use crate::util::lock;
 
 /// Defines a struct of metric families and `register`, which adds them to a registry in the order of the fields.
 ///
-/// A field is `"name_without_suffix" => field: Type`, optionally followed by `= initial value`.
+/// A field is `"name_without_suffix" => field: Type = initial value`.
 macro_rules! families {
     ($(#[$attribute:meta])* pub struct $group:ident {
-        $($(#[doc = $help:literal])+ $name:literal => $visibility:vis $field:ident: $family:ty $(= $initial:expr)?,)+
+        $($(#[doc = $help:literal])+ $name:literal => $visibility:vis $field:ident: $family:ty = $initial:expr,)+
     }) => {
         $(#[$attribute])*
         #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ macro_rules! families {
         impl $group {
             /// Registers the families.
             pub fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
-                let group = Self { $($field: $crate::metrics::family::initial!($($initial)?),)+ };
+                let group = Self { $($field: $initial,)+ };
                 // The registry adds the full stop.
                 $(registry.register(
                     $name,
@@ -40,15 +40,6 @@ macro_rules! families {
                 group
             }
         }
-    };
-}
-
-macro_rules! initial {
-    () => {
-        Default::default()
-    };
-    ($initial:expr) => {
-        $initial
     };
 }
 
@@ -64,7 +55,7 @@ macro_rules! descriptors {
     };
 }
 
-pub(super) use {descriptors, families, initial};
+pub(super) use {descriptors, families};
 
 /// The name of a family, its HELP text after a space, and the names of its labels.
 #[derive(Clone, Copy)]

@@ -20,28 +20,28 @@ families! {
     /// The families `orgdata_otlp_*`.
     pub struct OtlpMetrics {
         /// Log records acknowledged by the collector.
-        "orgdata_otlp_records_sent" => pub records_sent: Counter,
+        "orgdata_otlp_records_sent" => pub records_sent: Counter = Counter::default(),
         /// Log records rejected by the collector in a partial success. They must not be resent, so their request is kept as
         /// dead letters.
-        "orgdata_otlp_records_rejected" => pub records_rejected: Counter,
+        "orgdata_otlp_records_rejected" => pub records_rejected: Counter = Counter::default(),
         /// Records kept as dead letters: log records that the collector will never accept, and audit log entries that cannot
         /// be read.
-        "orgdata_otlp_records_dead_lettered" => pub records_dead_lettered: Counter,
+        "orgdata_otlp_records_dead_lettered" => pub records_dead_lettered: Counter = Counter::default(),
         /// Dead letters in the state file. The command orgdata-exporter dead-letters lists, replays or drops them.
-        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge<u64, AtomicU64>,
+        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge<u64, AtomicU64> = Gauge::default(),
         /// Dead letters deleted, oldest first, because there were too many. These records are lost.
-        "orgdata_otlp_dead_letters_evicted" => pub dead_letters_evicted: Counter,
+        "orgdata_otlp_dead_letters_evicted" => pub dead_letters_evicted: Counter = Counter::default(),
         /// Dead letters returned to the outbox by orgdata-exporter dead-letters replay.
-        "orgdata_otlp_records_replayed" => pub records_replayed: Counter,
+        "orgdata_otlp_records_replayed" => pub records_replayed: Counter = Counter::default(),
         /// Export requests sent to the collector, including retries.
-        "orgdata_otlp_requests" => pub requests: Counter,
+        "orgdata_otlp_requests" => pub requests: Counter = Counter::default(),
         /// Export requests that were not acknowledged, by reason.
         "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
             = Family::new(Reason::ALL.map(reason), Counter::default),
         /// Log records in the outbox, not yet acknowledged by the collector.
-        "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64>,
+        "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64> = Gauge::default(),
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
-        "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime,
+        "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime = OptionalTime::default(),
         /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
         "orgdata_otlp_acknowledgement_delay_seconds" => acknowledgement_delay: Histogram = Histogram::new(DELAY_BUCKETS),
     }

@@ -1,6 +1,6 @@
 //! What one scan of the tickets saw, and how the numbers that depend on the time change until the next scan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +110,13 @@ impl Snapshot {
             self.by_state.keys().map(|[_, kind]| kind).collect(),
             priorities.chain(self.deals.keys()).collect(),
         ]
+    }
+
+    /// Returns the states that tickets are in.
+    pub(crate) fn states(&self) -> BTreeSet<Label> {
+        let groups = self.by_state.iter();
+        let used = groups.filter(|(_, group)| group.tickets > 0);
+        used.map(|([state, _], _)| state.clone()).collect()
     }
 
     /// Returns the number of open tickets.

@@ -4,13 +4,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{LinkedDeal, NumberText, Text, Ticket, parse_time};
-use rust_decimal::Decimal;
 use tokio::time::Instant;
 
 use super::Settings;
 use super::labels::{LabelValues, NONE, UNKNOWN};
-use super::row::{Row, deal_key};
+use super::row::Row;
 use super::scan::{MAX_SCAN, MAX_TICKETS};
 use crate::metrics::snapshot::{Clock, Label, MIN_AGES, Snapshot};
 use crate::util::{self, shown_id};
@@ -63,17 +61,14 @@ impl Aggregate {
     /// Adds a row as the API wrote it, unless its id is known. Returns a hash of the id.
     pub fn add(&mut self, raw: &str) -> u64 {
         let row = Row::read(raw);
-        if !self.ids.insert(row.key) {
-            return row.key;
-        }
-        let mut problem = row.malformed;
-        self.count(&row.ticket, row.key, &mut problem);
-        if let Some(problem) = problem {
-            self.snapshot.malformed += 1;
-            let id = row.ticket.id.map(|id| id.as_str().to_owned());
-            let id = id.unwrap_or("without an id".to_owned());
-            let example = || format!("ticket {}: {problem}", shown_id(&id));
-            self.example.get_or_insert_with(example);
+        if self.ids.insert(row.key) {
+            self.count(&row);
+            if !row.unreadable.is_empty() {
+                self.snapshot.malformed += 1;
+                let fields = row.unreadable.join(", ");
+                let example = || format!("ticket {}: cannot read {fields}", shown_id(row.id()));
+                self.example.get_or_insert_with(example);
+            }
         }
         row.key
     }
@@ -125,32 +120,25 @@ impl Aggregate {
         self.snapshot
     }
 
-    fn count(&mut self, ticket: &Ticket<'_>, key: u64, problem: &mut Option<String>) {
-        let state = self.states.label(ticket.state.as_deref());
-        let kind = self.types.label(ticket.r#type.as_deref());
-        let amount = ticket.deal_amount_sum.and_then(|number| {
-            let amount = decimal(number);
-            if amount.is_none() {
-                problem.get_or_insert_with(|| "dealAmountSum is too large".to_owned());
-            }
-            amount
-        });
+    fn count(&mut self, row: &Row<'_>) {
+        let state = self.states.label(row.state.value.as_deref());
+        let kind = self.types.label(row.r#type.value.as_deref());
+        let amount = row.deal_amount_sum.value.as_ref().map(|amount| amount.0);
         let is_open = self.states.configured().contains(&state);
         let group = self.snapshot.by_state.entry([state, kind.clone()]);
         group.or_default().add(amount);
         if !is_open {
             return;
         }
-        let deals = ticket.linked_deals.as_ref();
-        let priority = self.link(deals.map_or(&[], |deals| &deals.items), key);
+        let priority = self.link(row);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
         let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
         let times = times.entry(kind).or_default();
-        if let Some(due) = time(ticket.target_due_date.as_ref(), "targetDueDate", problem) {
+        if let Some(due) = row.target_due_date.time() {
             times.overdue.add(due, clock);
         }
-        if let Some(created) = time(ticket.created_at.as_ref(), "createdAt", problem) {
+        if let Some(created) = row.created_at.time() {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
                 let moment = created.saturating_add(*min_age);
                 older.add(moment.unwrap_or(Timestamp::MAX), clock);
@@ -161,13 +149,12 @@ impl Aggregate {
     }
 
     /// Notes the deals of an open ticket; returns the highest of their priorities.
-    fn link(&mut self, deals: &[LinkedDeal<'_>], ticket: u64) -> Label {
+    fn link(&mut self, row: &Row<'_>) -> Label {
         let mut highest = self.priorities.missing();
-        for (position, deal) in deals.iter().enumerate() {
-            let priority = self.priorities.label(deal.priority.as_deref());
+        for (key, priority) in row.deals() {
+            let priority = self.priorities.label(priority);
             // A deal is counted once, with the highest priority that any open ticket gives it.
-            let known = self.deals.entry(deal_key(deal, ticket, position));
-            let known = known.or_insert_with(|| priority.clone());
+            let known = self.deals.entry(key).or_insert_with(|| priority.clone());
             if self.priorities.rank(&priority) < self.priorities.rank(known) {
                 known.clone_from(&priority);
             }
@@ -176,60 +163,5 @@ impl Aggregate {
             }
         }
         highest
-    }
-}
-
-/// Returns an amount; `None` if it is too large.
-fn decimal(number: NumberText<'_>) -> Option<Decimal> {
-    let text = number.as_str();
-    let exact = text.parse().or_else(|_| Decimal::from_scientific(text));
-    // Some texts with an exponent are only too precise.
-    let rounded = || Decimal::from_f64_retain(text.parse().ok()?);
-    let most = Decimal::from(10_u128.pow(24));
-    exact
-        .ok()
-        .or_else(rounded)
-        .filter(|amount| amount.abs() < most)
-}
-
-/// Returns a time. The epoch, earlier times and the last day of the year 9999 are how some systems say that there is none.
-fn time(text: Option<&Text<'_>>, field: &str, problem: &mut Option<String>) -> Option<Timestamp> {
-    let text = text?.trim();
-    if text.is_empty() || text.starts_with("9999-12-31") {
-        return None;
-    }
-    let time = parse_time(text);
-    if time.is_none() {
-        problem.get_or_insert_with(|| format!("{field} is not a time"));
-    }
-    time.filter(|time| *time > Timestamp::UNIX_EPOCH)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_are_read_from_the_digits_as_written() {
-        for (text, expected) in [
-            ("0", Some("0")),
-            ("-12.34", Some("-12.34")),
-            ("90000000000000.01", Some("90000000000000.01")),
-            ("18446744073709551615", Some("18446744073709551615")),
-            ("1.25e3", Some("1250")),
-            ("12.5e-3", Some("0.0125")),
-            ("1E+20", Some("100000000000000000000")),
-            ("1e-300", Some("0")),
-            ("5e-324", Some("0")),
-            ("1e300", None),
-            ("-1e300", None),
-            ("1e400", None),
-            ("1e9999999999999999999", None),
-            (&"9".repeat(400), None),
-        ] {
-            let number = serde_json::from_str(text).expect("a number");
-            let read = decimal(number).map(|amount| amount.normalize().to_string());
-            assert_eq!(read.as_deref(), expected, "{text}");
-        }
     }
 }
