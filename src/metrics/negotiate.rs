@@ -14,20 +14,13 @@ const TEXT: &str = "text/plain";
 /// classic text format, which people and all scrapers can read.
 pub fn format(headers: &HeaderMap) -> Format {
     let quality = |wanted: &str, versions: &[&str]| {
-        let fits = |range: &Mime| {
+        let fits = |(range, _): &(Mime, f64)| {
             let version = range.get_param("version");
             range.essence_str() == wanted
                 && version.is_none_or(|it| versions.contains(&it.as_str()))
         };
-        let quality = |range: Mime| match range.get_param("q") {
-            Some(quality) => quality.as_str().parse().unwrap_or_default(),
-            None => 1.0,
-        };
-        // From 0, so that what is not a number counts as not wanted.
-        ranges(headers)
-            .filter(fits)
-            .map(quality)
-            .fold(0.0, f64::max)
+        let qualities = ranges(headers).filter(fits).map(|(_, quality)| quality);
+        qualities.fold(0.0, f64::max)
     };
     // Every parser of 1.0 can read 0.0.1.
     let openmetrics = quality(OPENMETRICS, &["1.0.0", "0.0.1"]);
@@ -40,19 +33,24 @@ pub fn format(headers: &HeaderMap) -> Format {
 /// Returns whether the client is a scraper: it names a format of metrics, or has the header that Prometheus and its
 /// relatives send with every scrape. Browsers name HTML too, and `curl` and most scripts accept `*/*`.
 pub fn is_scraper(headers: &HeaderMap) -> bool {
-    let names = |wanted| ranges(headers).any(|range| range.essence_str() == wanted);
+    let names = |wanted| ranges(headers).any(|(range, _)| range.essence_str() == wanted);
     headers.contains_key("x-prometheus-scrape-timeout-seconds")
         || names(OPENMETRICS)
         || names("application/vnd.google.protobuf")
         || names(TEXT) && !names("text/html")
 }
 
-/// Returns the elements of the header; one that is invalid is ignored.
-fn ranges(headers: &HeaderMap) -> impl Iterator<Item = Mime> {
+/// Returns the elements of the header and how much each is wanted, from 0 to 1; one that is invalid is ignored.
+fn ranges(headers: &HeaderMap) -> impl Iterator<Item = (Mime, f64)> {
     let values = headers.get_all(ACCEPT).into_iter();
     let values = values.filter_map(|value| value.to_str().ok());
     let elements = values.flat_map(|value| value.split(','));
-    elements.filter_map(|element| element.trim().parse().ok())
+    elements.filter_map(|element| {
+        let range: Mime = element.trim().parse().ok()?;
+        let quality = range.get_param("q").map(|quality| quality.as_str().parse());
+        let quality: f64 = quality.unwrap_or(Ok(1.0)).ok()?;
+        (0.0..=1.0).contains(&quality).then_some((range, quality))
+    })
 }
 
 #[cfg(test)]
