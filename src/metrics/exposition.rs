@@ -45,7 +45,7 @@ impl Format {
 }
 
 /// Derives the classic text format from OpenMetrics: descriptors name a family like its samples, and samples have no
-/// exemplars. All families are counters, gauges and histograms.
+/// exemplars. All families are counters, gauges, histograms and of unknown type.
 fn classic(openmetrics: &str) -> String {
     // Descriptors of counters grow by `_total`.
     let mut out = String::with_capacity(openmetrics.len() + openmetrics.len() / 16 + 64);
@@ -56,9 +56,10 @@ fn classic(openmetrics: &str) -> String {
             help = descriptor;
         } else if let Some(descriptor) = line.strip_prefix("# TYPE ") {
             let (name, kind) = descriptor.split_once(' ').unwrap_or((descriptor, ""));
-            let suffix = match kind {
-                "counter" => "_total",
-                _ => "",
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "unknown" => ("", "untyped"),
+                _ => ("", kind),
             };
             let help = help.strip_prefix(name).unwrap_or_default();
             out.extend(["# HELP ", name, suffix, &help.replace('\\', "\\\\"), "\n"]);

@@ -1,16 +1,19 @@
 //! Adds up tickets while their pages arrive; of the tickets themselves only hashes of their ids are kept.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rust_decimal::Decimal;
+use rust_decimal::prelude::{FromPrimitive as _, ToPrimitive as _};
 use tokio::time::Instant;
 
 use super::Settings;
+use super::flow::Counts;
 use super::labels::{LabelValues, NONE, UNKNOWN};
 use super::row::Row;
 use super::scan::{MAX_SCAN, MAX_TICKETS};
-use crate::metrics::snapshot::{Clock, Label, MIN_AGES, Snapshot};
+use crate::metrics::snapshot::{Clock, Group, Label, MIN_AGES, Snapshot};
 use crate::util::{self, shown_id};
 
 /// The numbers of one scan so far.
@@ -21,10 +24,23 @@ pub struct Aggregate {
     types: LabelValues,
     priorities: LabelValues,
     ids: HashSet<u64>,
-    /// Deals of open tickets, each with its highest priority.
-    deals: HashMap<u64, Label>,
+    flow: BTreeMap<Label, Counts>,
+    /// Deals of open tickets.
+    deals: HashMap<u64, Deal>,
+    /// The priorities of these deals.
+    deal_priorities: Vec<Label>,
     /// The first ticket that could not be read as documented, and why, without its data.
     pub(crate) example: Option<String>,
+}
+
+/// A deal of open tickets; small, because there may be a million.
+#[derive(Debug)]
+struct Deal {
+    /// The place of the highest priority that a ticket gives it, in [`Aggregate::deal_priorities`].
+    priority: u16,
+    /// Its share of a ticket's amount, and among how many deals that was split.
+    share: f64,
+    split: u32,
 }
 
 // === impl Aggregate ===
@@ -53,16 +69,18 @@ impl Aggregate {
             priorities: LabelValues::new(NONE, &settings.priorities, priorities),
             // Growing a set of a million ids would need twice the memory.
             ids: HashSet::with_capacity(expected),
+            flow: BTreeMap::new(),
             deals: HashMap::new(),
+            deal_priorities: Vec::new(),
             example: None,
         }
     }
 
     /// Adds a row as the API wrote it, unless its id is known. Returns a hash of the id.
     pub fn add(&mut self, raw: &str) -> u64 {
-        let row = Row::read(raw);
+        let mut row = Row::read(raw);
         if self.ids.insert(row.key) {
-            self.count(&row);
+            self.count(&mut row);
             if !row.unreadable.is_empty() {
                 self.snapshot.malformed += 1;
                 let fields = row.unreadable.join(", ");
@@ -107,12 +125,18 @@ impl Aggregate {
                 let labels = [kind.clone(), priority.clone()];
                 snapshot.open.entry(labels).or_default();
             }
-            snapshot.times.entry(kind).or_default();
+            snapshot.times.entry(kind.clone()).or_default();
+            let flow = self.flow.remove(&kind).unwrap_or_default();
+            snapshot.flow.insert(kind, flow.finish());
         }
         let priorities = priorities.into_iter();
-        snapshot.deals = priorities.map(|priority| (priority, 0)).collect();
-        for priority in self.deals.into_values() {
-            *snapshot.deals.entry(priority).or_default() += 1;
+        snapshot.deals = priorities
+            .map(|priority| (priority, Group::default()))
+            .collect();
+        for deal in self.deals.into_values() {
+            let priority = &self.deal_priorities[usize::from(deal.priority)];
+            let group = snapshot.deals.entry(priority.clone()).or_default();
+            group.add(Decimal::from_f64(deal.share));
         }
         snapshot.taken_at = util::now();
         (snapshot.duration, snapshot.consistent) = (duration, consistent);
@@ -120,17 +144,23 @@ impl Aggregate {
         self.snapshot
     }
 
-    fn count(&mut self, row: &Row<'_>) {
+    fn count(&mut self, row: &mut Row<'_>) {
         let state = self.states.label(row.state.value.as_deref());
         let kind = self.types.label(row.r#type.value.as_deref());
         let amount = row.deal_amount_sum.value.as_ref().map(|amount| amount.0);
         let is_open = self.states.configured().contains(&state);
         let group = self.snapshot.by_state.entry([state, kind.clone()]);
         group.or_default().add(amount);
+        let (created, mut closed) = (row.created_at.time(), row.closed_at.time());
+        if is_open && closed.take().is_some() {
+            row.unreadable.push("closedAt, because the ticket is open");
+        }
+        let flow = self.flow.entry(kind.clone()).or_default();
+        flow.add(created, closed, self.snapshot.clock.server);
         if !is_open {
             return;
         }
-        let priority = self.link(row);
+        let priority = self.link(row, amount);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
         let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
@@ -138,7 +168,7 @@ impl Aggregate {
         if let Some(due) = row.target_due_date.time() {
             times.overdue.add(due, clock);
         }
-        if let Some(created) = row.created_at.time() {
+        if let Some(created) = created {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
                 let moment = created.saturating_add(*min_age);
                 older.add(moment.unwrap_or(Timestamp::MAX), clock);
@@ -149,14 +179,30 @@ impl Aggregate {
     }
 
     /// Notes the deals of an open ticket; returns the highest of their priorities.
-    fn link(&mut self, row: &Row<'_>) -> Label {
+    fn link(&mut self, row: &Row<'_>, amount: Option<Decimal>) -> Label {
         let mut highest = self.priorities.missing();
-        for (key, priority) in row.deals() {
+        let deals: Vec<_> = row.deals().collect();
+        let distinct: BTreeSet<u64> = deals.iter().map(|(key, _)| *key).collect();
+        let split = u32::try_from(distinct.len()).unwrap_or(u32::MAX).max(1);
+        let share = amount.and_then(|amount| (amount / Decimal::from(split)).to_f64());
+        for (key, priority) in deals {
             let priority = self.priorities.label(priority);
+            let place = place(&mut self.deal_priorities, &priority);
             // A deal is counted once, with the highest priority that any open ticket gives it.
-            let known = self.deals.entry(key).or_insert_with(|| priority.clone());
+            let deal = self.deals.entry(key).or_insert(Deal {
+                priority: place,
+                share: 0.0,
+                split: u32::MAX,
+            });
+            let known = &self.deal_priorities[usize::from(deal.priority)];
             if self.priorities.rank(&priority) < self.priorities.rank(known) {
-                known.clone_from(&priority);
+                deal.priority = place;
+            }
+            // The fewer deals share an amount, the better the share is known; the larger one does not depend on the order.
+            if let Some(share) = share
+                && (split < deal.split || split == deal.split && share > deal.share)
+            {
+                (deal.share, deal.split) = (share, split);
             }
             if self.priorities.rank(&priority) < self.priorities.rank(&highest) {
                 highest = priority;
@@ -164,4 +210,14 @@ impl Aggregate {
         }
         highest
     }
+}
+
+/// Returns the place of a label in a list, where it is added if it is new.
+fn place(labels: &mut Vec<Label>, label: &Label) -> u16 {
+    let place = labels.iter().position(|known| known == label);
+    let place = place.unwrap_or_else(|| {
+        labels.push(label.clone());
+        labels.len() - 1
+    });
+    u16::try_from(place).unwrap_or_default()
 }

@@ -44,6 +44,39 @@ async fn a_ticket_ranks_by_the_highest_priority_of_its_deals() {
 }
 
 #[tokio::test]
+async fn each_deal_of_open_tickets_counts_once_in_the_amount_of_deals() {
+    let row = |id, state, amount, deals: &str| {
+        format!(
+            r#"{{"id":{id},"state":"{state}","dealAmountSum":{amount},"linkedDeals":[{deals}]}}"#
+        )
+    };
+    let (one, two) = (
+        r#"{"id":1,"priority":"LOW"}"#,
+        r#"{"id":2,"priority":"HIGH"}"#,
+    );
+    let (three, again) = (r#"{"id":3}"#, r#"{"id":3,"evaluationId":4}"#);
+    let mut rows = vec![
+        row(1, "OPEN", "100.25", one),
+        row(2, "OPEN", "100.25", one),
+        // Alone it is worth 100.25, so the other half says nothing about deal 1.
+        row(3, "OPEN", "300", &format!("{one},{two}")),
+        row(4, "OPEN", "7.5", &format!("{three},{again}")),
+        row(5, "OPEN", "null", r#"{"id":5,"priority":"HIGH"}"#),
+        row(6, "CLOSED", "1000", r#"{"id":6,"priority":"HIGH"}"#),
+        row(7, "OPEN", "1000", ""),
+    ];
+    for _ in 0..2 {
+        let snapshot = snapshot(&rows).await;
+        let amounts = ["LOW", "HIGH", "none"].map(|priority| {
+            let deals = snapshot.deals[priority];
+            (deals.tickets, deals.deal_amount())
+        });
+        assert_eq!(amounts, [(1, 100.25), (2, 150.0), (1, 7.5)]);
+        rows.reverse();
+    }
+}
+
+#[tokio::test]
 async fn sums_of_amounts_are_exact_and_never_overflow() {
     let most = "18446744073709551615";
     for (amount, count, sum) in [
