@@ -126,16 +126,6 @@ impl Snapshot {
         }
     }
 
-    /// Returns the label values in use: states, types and priorities.
-    pub(crate) fn labels(&self) -> [Vec<&Label>; 3] {
-        let priorities = self.open.keys().map(|[_, priority]| priority);
-        [
-            self.by_state.keys().map(|[state, _]| state).collect(),
-            self.by_state.keys().map(|[_, kind]| kind).collect(),
-            priorities.chain(self.deals.keys()).collect(),
-        ]
-    }
-
     /// Returns the states that tickets are in.
     pub(crate) fn states(&self) -> BTreeSet<Label> {
         let groups = self.by_state.iter();

@@ -46,15 +46,8 @@ struct Deal {
 // === impl Aggregate ===
 
 impl Aggregate {
-    /// Returns an empty one. `now` is the API's clock, `expected` the number of tickets to expect. The label values of an
-    /// `earlier` snapshot are kept before new ones.
-    pub fn new(
-        settings: &Settings,
-        earlier: Option<&Snapshot>,
-        now: Timestamp,
-        expected: u64,
-    ) -> Self {
-        let [states, types, priorities] = earlier.map(Snapshot::labels).unwrap_or_default();
+    /// Returns an empty one. `now` is the API's clock, `expected` the number of tickets to expect.
+    pub fn new(settings: &Settings, now: Timestamp, expected: u64) -> Self {
         let expected = usize::try_from(expected.min(MAX_TICKETS)).unwrap_or_default();
         let lifetime = MAX_SCAN.saturating_add(settings.max_age);
         let clock = Clock {
@@ -64,9 +57,9 @@ impl Aggregate {
         };
         Self {
             snapshot: Snapshot::new(clock),
-            states: LabelValues::new(UNKNOWN, &settings.open_states, states),
-            types: LabelValues::new(UNKNOWN, &[], types),
-            priorities: LabelValues::new(NONE, &settings.priorities, priorities),
+            states: LabelValues::new(UNKNOWN, &settings.open_states),
+            types: LabelValues::new(UNKNOWN, &[]),
+            priorities: LabelValues::new(NONE, &settings.priorities),
             // Growing a set of a million ids would need twice the memory.
             ids: HashSet::with_capacity(expected),
             flow: BTreeMap::new(),
@@ -183,8 +176,9 @@ impl Aggregate {
         let mut highest = self.priorities.missing();
         let deals: Vec<_> = row.deals().collect();
         let distinct: BTreeSet<u64> = deals.iter().map(|(key, _)| *key).collect();
-        let split = u32::try_from(distinct.len()).unwrap_or(u32::MAX).max(1);
-        let share = amount.and_then(|amount| (amount / Decimal::from(split)).to_f64());
+        let split = u32::try_from(distinct.len()).unwrap_or(u32::MAX);
+        let amount = amount.and_then(|amount| amount.to_f64());
+        let share = amount.map(|amount| amount / f64::from(split));
         for (key, priority) in deals {
             let priority = self.priorities.label(priority);
             let place = place(&mut self.deal_priorities, &priority);

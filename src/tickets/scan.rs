@@ -6,13 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, TicketPage};
+use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, Ticket, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Settings;
 use super::aggregate::Aggregate;
-use super::row::Row;
 use crate::ledger::OtherOrganization;
 use crate::metrics::snapshot::Snapshot;
 use crate::util::shown_duration;
@@ -153,8 +152,7 @@ impl Scanner {
         let (mut page, mut limit) = self.page(client, 0).await?;
         self.check_organization(&page)?;
         let (now, total) = (page.server_time, page.total_count);
-        let expected = total.unwrap_or(0);
-        let mut aggregate = Aggregate::new(&self.settings, self.last.as_deref(), now, expected);
+        let mut aggregate = Aggregate::new(&self.settings, now, total.unwrap_or(0));
         // The row that the next page should start with, and what looked wrong first.
         let (mut offset, mut overlap, mut doubt) = (0_u64, None, None);
         loop {
@@ -206,8 +204,8 @@ impl Scanner {
         let Some(expected) = expected.and_then(|id| id.parse::<u64>().ok()) else {
             return Ok(());
         };
-        let rows = page.items().map(Row::read);
-        let mut found = rows.filter_map(|row| row.organization_id.value?.as_count());
+        let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
+        let mut found = tickets.filter_map(|ticket| ticket.organization_id?.as_count());
         match found.next() {
             Some(first) if first != expected && found.all(|other| other != expected) => {
                 Err(OtherOrganization {

@@ -92,7 +92,7 @@ pub(crate) fn busy() -> Metrics {
     };
     let noon = at("2026-03-10T12:00:00Z");
     let page = TicketPage::parse(TICKETS.to_owned(), Some(noon)).expect("a page");
-    let mut aggregate = Aggregate::new(&settings, None, noon, 4);
+    let mut aggregate = Aggregate::new(&settings, noon, 4);
     for row in page.items() {
         aggregate.add(row);
     }
