@@ -6,10 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use otlp_logs::Reason;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::family::{Family, OptionalTime, families};
+use super::family::{Labels, OptionalTime, families, family};
 
 /// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`: from a healthy collector to an outage of a day.
 const DELAY_BUCKETS: [f64; 11] = [
@@ -36,8 +37,8 @@ families! {
         /// Export requests sent to the collector, including retries.
         "orgdata_otlp_requests" => pub requests: Counter = Counter::default(),
         /// Export requests that were not acknowledged, by reason.
-        "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
-            = Family::new(Reason::ALL.map(reason), Counter::default),
+        "orgdata_otlp_request_failures" => failures: Family<Labels<1>, Counter>
+            = family(Counter::default, Reason::ALL.map(reason)),
         /// Log records in the outbox, not yet acknowledged by the collector.
         "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64> = Gauge::default(),
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
@@ -52,7 +53,7 @@ families! {
 impl OtlpMetrics {
     /// Counts an export request that was not acknowledged.
     pub fn failed(&self, why: Reason) {
-        self.failures.update(&reason(why), |count| _ = count.inc());
+        self.failures.get_or_create(&reason(why)).inc();
     }
 
     /// Counts `records` acknowledged records of one page that arrived `delay` ago.
@@ -68,6 +69,6 @@ impl OtlpMetrics {
     }
 }
 
-fn reason(why: Reason) -> [(&'static str, &'static str); 1] {
+fn reason(why: Reason) -> Labels<1> {
     [("reason", why.as_str())]
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{Script, assert_shows, open_amount, page_at, settings, slice, snapshot};
+use super::support::{Script, assert_shows, open_amount, page_at, settings, snapshot};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -170,32 +170,6 @@ async fn a_date_that_cannot_be_read_is_counted_and_an_absurd_one_is_a_date() {
         let seen = (snapshot.malformed, snapshot.overdue_total());
         assert_eq!(seen, (malformed, late), "{dates}");
     }
-}
-
-/// The API's clock at the first page decides, continued by the monotonic clock of this machine.
-#[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_moves_no_due_date_within_a_scan() {
-    let dates = (0..30).map(|minute| format!(r#""2026-10-25T01:{minute:02}:00Z""#));
-    let rows = rows("targetDueDate", dates);
-    let script = Script::new(move |request| {
-        let time = match request.number {
-            0 => "2026-10-25T01:20:30Z",
-            1..4 => "2026-10-25T02:20:30Z",
-            _ => "2026-10-25T00:20:30Z",
-        };
-        let mut page = slice(&rows, request);
-        page.server_time = time.parse().unwrap();
-        Ok(page)
-    });
-    let mut scanner = Scanner::new(settings(10), Counter::default());
-    let (snapshot, _) = scanner.round(&script).await.unwrap();
-    assert_eq!(script.requests().len(), 4);
-    for (seconds, expected) in [(0, 21), (30, 22), (3600, 30)] {
-        tokio::time::advance(Duration::from_secs(seconds)).await;
-        assert_eq!(snapshot.overdue_total(), expected);
-    }
-    let (next, _) = scanner.round(&script).await.unwrap();
-    assert_eq!(next.overdue_total(), 0);
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! What a listing may do that the specification does not rule out.
 
-use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, Scanner};
+use orgdata_exporter::tickets::{Doubt, Scanner};
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{Failure, Request, Script, bug, bugs, page, round, rows_of, settings, slice};
+use super::support::{Failure, Request, Script, bugs, page, round, rows_of, settings, slice};
 
 #[tokio::test]
 async fn pages_overlap_by_one_row() {
@@ -105,19 +105,6 @@ async fn a_listing_without_end_ends() {
         assert!(error.to_string().contains(message), "{what}: {error}");
         assert!(script.requests().len() < 30, "{what}");
     }
-}
-
-#[tokio::test]
-async fn an_organization_that_never_stands_still_gets_fresh_numbers() {
-    let script = Script::new(move |request| {
-        let rows: Vec<String> = (0..30 + request.number as u64).rev().map(bug).collect();
-        Ok(slice(&rows, request))
-    });
-    let (scanned, retries) = round(&script, 10).await;
-    let (snapshot, doubt) = scanned.unwrap();
-    assert!(snapshot.tickets >= 30);
-    assert!(matches!(doubt, Some(Doubt::Moved)));
-    assert_eq!(retries, u64::from(MAX_ATTEMPTS) - 1);
 }
 
 #[tokio::test(start_paused = true)]
