@@ -45,7 +45,7 @@ impl Format {
 }
 
 /// Derives the classic text format from OpenMetrics: descriptors name a family like its samples, and samples have no
-/// exemplars. All families are counters, gauges, histograms and of unknown type.
+/// exemplars. All families are counters, gauges, histograms or of unknown type.
 fn classic(openmetrics: &str) -> String {
     // Descriptors of counters grow by `_total`.
     let mut out = String::with_capacity(openmetrics.len() + openmetrics.len() / 16 + 64);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, Ticket, TicketPage};
 use prometheus_client::metrics::counter::Counter;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::Settings;
 use super::aggregate::Aggregate;
@@ -129,11 +129,7 @@ impl Scanner {
         let mut attempt = 1;
         loop {
             let is_last = attempt == MAX_ATTEMPTS;
-            let reading = timeout(MAX_SCAN, self.read(client, is_last)).await;
-            let reading = reading.map_err(|_| {
-                ScanError::Listing("reading all tickets once took longer than 6 hours")
-            });
-            let (aggregate, doubt) = reading??;
+            let (aggregate, doubt) = self.read(client, is_last).await?;
             if is_last || doubt.is_none() {
                 let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
                 return Ok((snapshot, doubt));
@@ -149,6 +145,7 @@ impl Scanner {
         client: &Client,
         is_last: bool,
     ) -> Result<(Aggregate, Option<Doubt>), ScanError> {
+        let began = Instant::now();
         let (mut page, mut limit) = self.page(client, 0).await?;
         self.check_organization(&page)?;
         let (now, total) = (page.server_time, page.total_count);
@@ -170,6 +167,11 @@ impl Scanner {
             if aggregate.tickets() > MAX_TICKETS || aggregate.deals() > MAX_DEALS {
                 return Err(ScanError::Listing(
                     "there are more than 2 million tickets or 1 million deals, the maximum that can be counted",
+                ));
+            }
+            if began.elapsed() > MAX_SCAN {
+                return Err(ScanError::Listing(
+                    "reading all tickets once took longer than 6 hours",
                 ));
             }
             let end = offset.saturating_add(rows);
