@@ -184,10 +184,15 @@ fn ticket(text: &mut String, number: u64, started: Timestamp) {
     let (kind, state) = (TYPES[draw(number, 1, 6) as usize], state(number));
     let created = started - Duration::from_millis(draw(number, 2, AGE_DAYS * 86_400_000));
     let due = created + Duration::from_millis(draw(number, 3, 2 * AGE_DAYS * 86_400_000));
+    let closed = created + Duration::from_millis(draw(number, 12, 30 * 86_400_000));
+    let closed = match state {
+        "CLOSED" | "REJECTED" => format!("\"{closed:.3}\""),
+        _ => "null".to_owned(),
+    };
     let cents = cents(number);
     write!(
         text,
-        "{{\"id\":{id},\"type\":\"{kind}\",\"state\":\"{state}\",\"createdAt\":\"{created:.3}\",\"updatedAt\":\"{created:.3}\",\"closedAt\":null,\
+        "{{\"id\":{id},\"type\":\"{kind}\",\"state\":\"{state}\",\"createdAt\":\"{created:.3}\",\"updatedAt\":\"{created:.3}\",\"closedAt\":{closed},\
          \"organizationId\":7,\"createdByUserId\":{},\"title\":\"Single sign-on with the customer's own provider #{id}\",\
          \"description\":\"Reported on the call about single sign-on #{id}.\\nSteps: 1 → 2 → 3\",\"vendorEntityId\":\"{id}\",\"vendorEntityKey\":\"EXT-{id}\",\
          \"integrationInstallationId\":12,\"targetDueDate\":\"{due:.3}\",\"linkedDeals\":[",

@@ -4,16 +4,16 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::family::{Family, families};
+use super::family::{Labels, families, family};
 use crate::util::{Endpoint, FailureReason, Observer};
 
 /// Upper bounds of `orgdata_api_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-type ByEndpoint<M> = Family<[(&'static str, &'static str); 1], M>;
-type ByReason = Family<[(&'static str, &'static str); 2], Counter>;
+type ByEndpoint<M> = Family<Labels<1>, M>;
 
 families! {
     /// The families `orgdata_api_*`.
@@ -21,7 +21,7 @@ families! {
         /// Requests sent to the Organization Data API, including retries.
         "orgdata_api_requests" => requests: ByEndpoint<Counter> = by_endpoint(Counter::default),
         /// Requests to the Organization Data API without a usable response, by reason.
-        "orgdata_api_request_failures" => failures: ByReason = by_reason(),
+        "orgdata_api_request_failures" => failures: Family<Labels<2>, Counter> = by_reason(),
         /// Time from sending a request to the Organization Data API to the last byte of its response, including failures.
         "orgdata_api_request_duration_seconds" => duration: ByEndpoint<Histogram>
             = by_endpoint(|| Histogram::new(DURATION_BUCKETS)),
@@ -29,24 +29,20 @@ families! {
         "orgdata_api_response_bytes" => response_bytes: ByEndpoint<Counter> = by_endpoint(Counter::default),
         /// Time that requests waited because the API asked for it (429, Retry-After) or because of
         /// --api.max-requests-per-second.
-        "orgdata_api_throttled_seconds" => throttled: Counter<f64, AtomicU64>,
+        "orgdata_api_throttled_seconds" => throttled: Counter<f64, AtomicU64> = Counter::default(),
     }
 }
 
 impl Observer for ApiMetrics {
     fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
-        let labels = [("endpoint", endpoint.as_str())];
-        let seconds = duration.as_secs_f64();
-        self.requests.update(&labels, |count| _ = count.inc());
-        self.duration
-            .update(&labels, |histogram| histogram.observe(seconds));
-        self.response_bytes
-            .update(&labels, |sum| _ = sum.inc_by(bytes));
+        let (labels, seconds) = ([("endpoint", endpoint.as_str())], duration.as_secs_f64());
+        self.requests.get_or_create(&labels).inc();
+        self.duration.get_or_create(&labels).observe(seconds);
+        self.response_bytes.get_or_create(&labels).inc_by(bytes);
     }
 
     fn failure(&self, endpoint: Endpoint, reason: FailureReason) {
-        let labels = labels(endpoint, reason);
-        self.failures.update(&labels, |count| _ = count.inc());
+        self.failures.get_or_create(&labels(endpoint, reason)).inc();
     }
 
     fn throttled(&self, waited: Duration) {
@@ -54,18 +50,16 @@ impl Observer for ApiMetrics {
     }
 }
 
-fn by_endpoint<M>(metric: impl Fn() -> M) -> ByEndpoint<M> {
+fn by_endpoint<M>(metric: fn() -> M) -> ByEndpoint<M> {
     let labels = |endpoint: Endpoint| [("endpoint", endpoint.as_str())];
-    Family::new(Endpoint::ALL.map(labels), metric)
+    family(metric, Endpoint::ALL.map(labels))
 }
 
-fn by_reason() -> ByReason {
-    let labels = Endpoint::ALL
-        .into_iter()
-        .flat_map(|endpoint| FailureReason::ALL.map(|reason| labels(endpoint, reason)));
-    Family::new(labels, Counter::default)
+fn by_reason() -> Family<Labels<2>, Counter> {
+    let of = |endpoint| FailureReason::ALL.map(|reason| labels(endpoint, reason));
+    family(Counter::default, Endpoint::ALL.into_iter().flat_map(of))
 }
 
-fn labels(endpoint: Endpoint, reason: FailureReason) -> [(&'static str, &'static str); 2] {
+fn labels(endpoint: Endpoint, reason: FailureReason) -> Labels<2> {
     [("endpoint", endpoint.as_str()), ("reason", reason.as_str())]
 }

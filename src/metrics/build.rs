@@ -1,8 +1,9 @@
 //! The exporter itself: its build, and whether it is active.
 
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::family::{Family, families};
+use super::family::{Labels, families, family};
 
 /// The crate's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -17,7 +18,7 @@ pub const REPOSITORY: &str = env!("BUILD_REPOSITORY");
 pub const RUSTC: &str = env!("BUILD_RUSTC");
 
 /// The labels of the build.
-const BUILD: [(&str, &str); 3] = [
+const BUILD: Labels<3> = [
     ("version", VERSION),
     ("revision", REVISION),
     ("rustc", RUSTC),
@@ -29,7 +30,7 @@ families! {
         /// 1 while this instance reads the API; 0 while its pod index keeps it idle.
         "orgdata_exporter_active" => active: Gauge = one(),
         /// The build of this exporter; always 1.
-        "orgdata_exporter_build_info" => build: Family<[(&'static str, &'static str); 3], Gauge> = Family::new([BUILD], one),
+        "orgdata_exporter_build_info" => build: Family<Labels<3>, Gauge> = family(one, [BUILD]),
     }
 }
 

@@ -45,7 +45,7 @@ impl Format {
 }
 
 /// Derives the classic text format from OpenMetrics: descriptors name a family like its samples, and samples have no
-/// exemplars. All families are counters, gauges and histograms.
+/// exemplars. All families are counters, gauges, histograms or of unknown type.
 fn classic(openmetrics: &str) -> String {
     // Descriptors of counters grow by `_total`.
     let mut out = String::with_capacity(openmetrics.len() + openmetrics.len() / 16 + 64);
@@ -56,9 +56,10 @@ fn classic(openmetrics: &str) -> String {
             help = descriptor;
         } else if let Some(descriptor) = line.strip_prefix("# TYPE ") {
             let (name, kind) = descriptor.split_once(' ').unwrap_or((descriptor, ""));
-            let suffix = match kind {
-                "counter" => "_total",
-                _ => "",
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "unknown" => ("", "untyped"),
+                _ => ("", kind),
             };
             let help = help.strip_prefix(name).unwrap_or_default();
             out.extend(["# HELP ", name, suffix, &help.replace('\\', "\\\\"), "\n"]);
@@ -80,5 +81,34 @@ fn without_exemplar(sample: &str) -> &str {
 }
 
 #[cfg(test)]
-#[path = "exposition_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_classic_form_names_counters_as_their_samples_and_has_no_exemplars() {
+        let exemplar = " # {trace_id=\"0c\",span_id=\"y\"} 1.0 1700000000.5";
+        let odd = "b_total{x=\"y\\\"} 1 # {trace_id=\\\"\",w=\"\\\\\"} 1";
+        let ends_alike = "c{name=\"Eve # {trace_id=\",x=\"# {trace_id=\"} 1";
+        for (openmetrics, text) in [
+            (
+                "# HELP a_b Help.\n# TYPE a_b counter\na_b_total{x=\"1\"} 5\n# EOF\n",
+                "# HELP a_b_total Help.\n# TYPE a_b_total counter\na_b_total{x=\"1\"} 5\n",
+            ),
+            (
+                "# HELP a \n# TYPE a gauge\na 1\n",
+                "# HELP a \n# TYPE a gauge\na 1\n",
+            ),
+            (
+                "# HELP a say \"C:\\x\" # now\n# TYPE a gauge\n",
+                "# HELP a say \"C:\\\\x\" # now\n# TYPE a gauge\n",
+            ),
+            ("# EOF\n", ""),
+        ] {
+            assert_eq!(classic(openmetrics), text);
+        }
+        for sample in ["a_total 1", "a_bucket{le=\"1.0\"} 4", odd, ends_alike] {
+            let both = format!("b 2\n{sample}{exemplar}\n{sample}\n");
+            assert_eq!(classic(&both), format!("b 2\n{sample}\n{sample}\n"));
+        }
+    }
+}

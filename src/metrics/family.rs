@@ -11,17 +11,18 @@ use prometheus_client::encoding::{
     DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeLabelSet, EncodeMetric,
     LabelSetEncoder, MetricEncoder,
 };
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::{MetricType, TypedMetric};
 
 use crate::util::lock;
 
 /// Defines a struct of metric families and `register`, which adds them to a registry in the order of the fields.
 ///
-/// A field is `"name_without_suffix" => field: Type`, optionally followed by `= initial value`.
+/// A field is `"name_without_suffix" => field: Type = initial value`.
 macro_rules! families {
     ($(#[$attribute:meta])* pub struct $group:ident {
-        $($(#[doc = $help:literal])+ $name:literal => $visibility:vis $field:ident: $family:ty $(= $initial:expr)?,)+
+        $($(#[doc = $help:literal])+ $name:literal => $visibility:vis $field:ident: $family:ty = $initial:expr,)+
     }) => {
         $(#[$attribute])*
         #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ macro_rules! families {
         impl $group {
             /// Registers the families.
             pub fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
-                let group = Self { $($field: $crate::metrics::family::initial!($($initial)?),)+ };
+                let group = Self { $($field: $initial,)+ };
                 // The registry adds the full stop.
                 $(registry.register(
                     $name,
@@ -40,15 +41,6 @@ macro_rules! families {
                 group
             }
         }
-    };
-}
-
-macro_rules! initial {
-    () => {
-        Default::default()
-    };
-    ($initial:expr) => {
-        $initial
     };
 }
 
@@ -64,7 +56,7 @@ macro_rules! descriptors {
     };
 }
 
-pub(super) use {descriptors, families, initial};
+pub(super) use {descriptors, families};
 
 /// The name of a family, its HELP text after a space, and the names of its labels.
 #[derive(Clone, Copy)]
@@ -77,9 +69,8 @@ pub(super) struct Descriptor {
 /// Names and values of labels.
 struct LabelSet<'a, V>(&'static [&'static str], &'a [V]);
 
-/// A family whose label sets are all known in advance; shown in their order, from the start.
-#[derive(Clone, Debug)]
-pub(super) struct Family<L, M>(Arc<[(L, M)]>);
+/// Names and values of labels that are all known in advance.
+pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// A point in time that is absent until it is set, and again when it is unset.
 #[derive(Clone, Debug, Default)]
@@ -93,32 +84,16 @@ pub(super) fn seconds(time: Timestamp) -> f64 {
     time.as_duration().as_secs_f64()
 }
 
-// === impl Family ===
-
-impl<L: PartialEq, M> Family<L, M> {
-    pub(super) fn new(labels: impl IntoIterator<Item = L>, metric: impl Fn() -> M) -> Self {
-        let series = labels.into_iter().map(|labels| (labels, metric()));
-        Self(series.collect())
+/// Returns a family that shows these label sets from the start.
+pub(super) fn family<const N: usize, M>(
+    metric: fn() -> M,
+    labels: impl IntoIterator<Item = Labels<N>>,
+) -> Family<Labels<N>, M> {
+    let family = Family::new_with_constructor(metric);
+    for labels in labels {
+        drop(family.get_or_create(&labels));
     }
-
-    /// Changes the metric with these labels, if there is one.
-    pub(super) fn update(&self, labels: &L, change: impl FnOnce(&M)) {
-        if let Some((_, metric)) = self.0.iter().find(|(known, _)| known == labels) {
-            change(metric);
-        }
-    }
-}
-
-impl<L: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Family<L, M> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .try_for_each(|(labels, metric)| metric.encode(encoder.encode_family(labels)?))
-    }
-
-    fn metric_type(&self) -> MetricType {
-        M::TYPE
-    }
+    family
 }
 
 // === impl OptionalTime ===
@@ -182,7 +157,12 @@ impl Writer<'_> {
         if series.peek().is_none() {
             return Ok(());
         }
-        let mut encoder = self.descriptor(family, MetricType::Gauge)?;
+        // `promtool check metrics` refuses a gauge with the label of a summary, which needs a count and a sum.
+        let kind = match family.labels.contains(&"quantile") {
+            true => MetricType::Unknown,
+            false => MetricType::Gauge,
+        };
+        let mut encoder = self.descriptor(family, kind)?;
         series.try_for_each(|(values, value)| {
             let labels = LabelSet(family.labels, &values);
             ConstGauge::new(value).encode(encoder.encode_family(&labels)?)

@@ -2,6 +2,7 @@
 
 use http::HeaderMap;
 use http::header::ACCEPT;
+use mime::Mime;
 
 use super::exposition::Format;
 
@@ -9,20 +10,17 @@ const OPENMETRICS: &str = "application/openmetrics-text";
 
 const TEXT: &str = "text/plain";
 
-/// One element of the header: its name, its version, and how much it is wanted, from 0 to 1.
-type Range = (String, Option<String>, f64);
-
 /// Returns the format for a request: OpenMetrics for clients that name it and do not prefer the
 /// classic text format, which people and all scrapers can read.
 pub fn format(headers: &HeaderMap) -> Format {
-    let ranges = ranges(headers);
     let quality = |wanted: &str, versions: &[&str]| {
-        let fits = |(name, version, _): &&Range| {
-            let version = version.as_deref();
-            name == wanted && version.is_none_or(|version| versions.contains(&version))
+        let fits = |(range, _): &(Mime, f64)| {
+            let version = range.get_param("version");
+            range.essence_str() == wanted
+                && version.is_none_or(|it| versions.contains(&it.as_str()))
         };
-        let fitting = ranges.iter().filter(fits).map(|(.., quality)| *quality);
-        fitting.fold(0.0, f64::max)
+        let qualities = ranges(headers).filter(fits).map(|(_, quality)| quality);
+        qualities.fold(0.0, f64::max)
     };
     // Every parser of 1.0 can read 0.0.1.
     let openmetrics = quality(OPENMETRICS, &["1.0.0", "0.0.1"]);
@@ -35,36 +33,24 @@ pub fn format(headers: &HeaderMap) -> Format {
 /// Returns whether the client is a scraper: it names a format of metrics, or has the header that Prometheus and its
 /// relatives send with every scrape. Browsers name HTML too, and `curl` and most scripts accept `*/*`.
 pub fn is_scraper(headers: &HeaderMap) -> bool {
-    let ranges = ranges(headers);
-    let names = |wanted| ranges.iter().any(|(name, ..)| name == wanted);
+    let names = |wanted| ranges(headers).any(|(range, _)| range.essence_str() == wanted);
     headers.contains_key("x-prometheus-scrape-timeout-seconds")
         || names(OPENMETRICS)
         || names("application/vnd.google.protobuf")
         || names(TEXT) && !names("text/html")
 }
 
-/// Splits the header; an element that is invalid is ignored.
-fn ranges(headers: &HeaderMap) -> Vec<Range> {
+/// Returns the elements of the header and how much each is wanted, from 0 to 1; one that is invalid is ignored.
+fn ranges(headers: &HeaderMap) -> impl Iterator<Item = (Mime, f64)> {
     let values = headers.get_all(ACCEPT).into_iter();
     let values = values.filter_map(|value| value.to_str().ok());
     let elements = values.flat_map(|value| value.split(','));
-    elements.filter_map(range).collect()
-}
-
-fn range(element: &str) -> Option<Range> {
-    let element = element.to_ascii_lowercase();
-    let mut parts = element.split(';').map(str::trim);
-    let name = parts.next().filter(|name| !name.is_empty())?;
-    let (mut version, mut quality) = (None, 1.0);
-    for (key, value) in parts.filter_map(|parameter| parameter.split_once('=')) {
-        match (key.trim(), value.trim()) {
-            ("q", value) => quality = value.parse().ok()?,
-            ("version", value) => version = Some(value.trim_matches('"').to_owned()),
-            _ => {}
-        }
-    }
-    let is_valid = (0.0..=1.0).contains(&quality);
-    is_valid.then(|| (name.to_owned(), version, quality))
+    elements.filter_map(|element| {
+        let range: Mime = element.trim().parse().ok()?;
+        let quality = range.get_param("q").map(|quality| quality.as_str().parse());
+        let quality: f64 = quality.unwrap_or(Ok(1.0)).ok()?;
+        (0.0..=1.0).contains(&quality).then_some((range, quality))
+    })
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use otlp_logs::Reason;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::family::{Family, OptionalTime, families};
+use super::family::{Labels, OptionalTime, families, family};
 
 /// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`: from a healthy collector to an outage of a day.
 const DELAY_BUCKETS: [f64; 11] = [
@@ -20,28 +21,28 @@ families! {
     /// The families `orgdata_otlp_*`.
     pub struct OtlpMetrics {
         /// Log records acknowledged by the collector.
-        "orgdata_otlp_records_sent" => pub records_sent: Counter,
+        "orgdata_otlp_records_sent" => pub records_sent: Counter = Counter::default(),
         /// Log records rejected by the collector in a partial success. They must not be resent, so their request is kept as
         /// dead letters.
-        "orgdata_otlp_records_rejected" => pub records_rejected: Counter,
+        "orgdata_otlp_records_rejected" => pub records_rejected: Counter = Counter::default(),
         /// Records kept as dead letters: log records that the collector will never accept, and audit log entries that cannot
         /// be read.
-        "orgdata_otlp_records_dead_lettered" => pub records_dead_lettered: Counter,
+        "orgdata_otlp_records_dead_lettered" => pub records_dead_lettered: Counter = Counter::default(),
         /// Dead letters in the state file. The command orgdata-exporter dead-letters lists, replays or drops them.
-        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge<u64, AtomicU64>,
+        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge<u64, AtomicU64> = Gauge::default(),
         /// Dead letters deleted, oldest first, because there were too many. These records are lost.
-        "orgdata_otlp_dead_letters_evicted" => pub dead_letters_evicted: Counter,
+        "orgdata_otlp_dead_letters_evicted" => pub dead_letters_evicted: Counter = Counter::default(),
         /// Dead letters returned to the outbox by orgdata-exporter dead-letters replay.
-        "orgdata_otlp_records_replayed" => pub records_replayed: Counter,
+        "orgdata_otlp_records_replayed" => pub records_replayed: Counter = Counter::default(),
         /// Export requests sent to the collector, including retries.
-        "orgdata_otlp_requests" => pub requests: Counter,
+        "orgdata_otlp_requests" => pub requests: Counter = Counter::default(),
         /// Export requests that were not acknowledged, by reason.
-        "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
-            = Family::new(Reason::ALL.map(reason), Counter::default),
+        "orgdata_otlp_request_failures" => failures: Family<Labels<1>, Counter>
+            = family(Counter::default, Reason::ALL.map(reason)),
         /// Log records in the outbox, not yet acknowledged by the collector.
-        "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64>,
+        "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64> = Gauge::default(),
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
-        "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime,
+        "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime = OptionalTime::default(),
         /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
         "orgdata_otlp_acknowledgement_delay_seconds" => acknowledgement_delay: Histogram = Histogram::new(DELAY_BUCKETS),
     }
@@ -52,7 +53,7 @@ families! {
 impl OtlpMetrics {
     /// Counts an export request that was not acknowledged.
     pub fn failed(&self, why: Reason) {
-        self.failures.update(&reason(why), |count| _ = count.inc());
+        self.failures.get_or_create(&reason(why)).inc();
     }
 
     /// Counts `records` acknowledged records of one page that arrived `delay` ago.
@@ -68,6 +69,6 @@ impl OtlpMetrics {
     }
 }
 
-fn reason(why: Reason) -> [(&'static str, &'static str); 1] {
+fn reason(why: Reason) -> Labels<1> {
     [("reason", why.as_str())]
 }

@@ -1,6 +1,6 @@
 //! What one scan of the tickets saw, and how the numbers that depend on the time change until the next scan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,16 @@ pub(crate) const MIN_AGES: [(&str, SignedDuration); 4] = [
     ("30d", SignedDuration::from_hours(30 * 24)),
     ("90d", SignedDuration::from_hours(90 * 24)),
 ];
+
+/// The values of the label `window`: time before the scan. The time to close is not shown for the first.
+pub const WINDOWS: [(&str, SignedDuration); 3] = [
+    ("1d", SignedDuration::from_hours(24)),
+    ("7d", SignedDuration::from_hours(7 * 24)),
+    ("30d", SignedDuration::from_hours(30 * 24)),
+];
+
+/// The values of the label `quantile`, and the same in percent.
+pub const QUANTILES: [(&str, usize); 2] = [("0.5", 50), ("0.9", 90)];
 
 /// All tickets at one moment. Ages and due dates are evaluated when they are asked for; everything else is fixed.
 #[derive(Clone, Debug)]
@@ -40,15 +50,28 @@ pub struct Snapshot {
     /// Open tickets by `ticket_type`.
     pub times: BTreeMap<Label, OpenTimes>,
     /// Distinct deals with open tickets, by `priority`.
-    pub deals: BTreeMap<Label, u64>,
+    pub deals: BTreeMap<Label, Group>,
+    /// Tickets opened and closed before the scan, by `ticket_type`.
+    pub flow: BTreeMap<Label, Flow>,
 }
 
-/// Tickets and the sum of their deal amounts.
+/// Tickets or deals, and the sum of their deal amounts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Group {
-    /// The number of tickets.
+    /// The number of tickets or deals.
     pub tickets: u64,
     deal_amount: Decimal,
+}
+
+/// The tickets of one type that were opened and closed within each of the [`WINDOWS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// By `createdAt`.
+    pub opened: [u64; WINDOWS.len()],
+    /// By `closedAt`.
+    pub closed: [u64; WINDOWS.len()],
+    /// Seconds from `createdAt` to `closedAt` of those closed, for each of the [`QUANTILES`]; `None` without one.
+    pub time_to_close: [[Option<u32>; QUANTILES.len()]; WINDOWS.len()],
 }
 
 /// The open tickets of one type, as far as they depend on the time.
@@ -99,17 +122,15 @@ impl Snapshot {
             open: BTreeMap::new(),
             times: BTreeMap::new(),
             deals: BTreeMap::new(),
+            flow: BTreeMap::new(),
         }
     }
 
-    /// Returns the label values in use: states, types and priorities.
-    pub(crate) fn labels(&self) -> [Vec<&Label>; 3] {
-        let priorities = self.open.keys().map(|[_, priority]| priority);
-        [
-            self.by_state.keys().map(|[state, _]| state).collect(),
-            self.by_state.keys().map(|[_, kind]| kind).collect(),
-            priorities.chain(self.deals.keys()).collect(),
-        ]
+    /// Returns the states that tickets are in.
+    pub(crate) fn states(&self) -> BTreeSet<Label> {
+        let groups = self.by_state.iter();
+        let used = groups.filter(|(_, group)| group.tickets > 0);
+        used.map(|([state, _], _)| state.clone()).collect()
     }
 
     /// Returns the number of open tickets.

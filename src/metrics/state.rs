@@ -12,19 +12,19 @@ families! {
     /// The families `orgdata_state_*`.
     pub struct StateMetrics {
         /// Transactions written to the state file.
-        "orgdata_state_commits" => pub commits: Counter,
+        "orgdata_state_commits" => pub commits: Counter = Counter::default(),
         /// Transactions that could not be written to the state file. Nothing in them was counted, and they are retried.
-        "orgdata_state_commit_failures" => pub commit_failures: Counter,
+        "orgdata_state_commit_failures" => pub commit_failures: Counter = Counter::default(),
         /// Damaged state files replaced with a new one since this process started.
-        "orgdata_state_recreated" => pub recreated: Counter,
+        "orgdata_state_recreated" => pub recreated: Counter = Counter::default(),
         /// When a damaged state file was last replaced with a new one, in seconds since the epoch; 0 if never.
-        "orgdata_state_recreated_timestamp_seconds" => recreated_at: Gauge<f64, AtomicU64>,
+        "orgdata_state_recreated_timestamp_seconds" => recreated_at: Gauge<f64, AtomicU64> = Gauge::default(),
         /// When the state file was created, in seconds since the epoch. The counters of events count from this time.
-        "orgdata_state_created_timestamp_seconds" => created_at: Gauge<f64, AtomicU64>,
+        "orgdata_state_created_timestamp_seconds" => created_at: Gauge<f64, AtomicU64> = Gauge::default(),
         /// Bytes in use by the state file.
-        "orgdata_state_size_bytes" => pub size_bytes: Gauge<u64, AtomicU64>,
+        "orgdata_state_size_bytes" => pub size_bytes: Gauge<u64, AtomicU64> = Gauge::default(),
         /// The limit set by --state.max-size. Reading audit logs pauses when the state file has reached it.
-        "orgdata_state_max_size_bytes" => pub max_size_bytes: Gauge<u64, AtomicU64>,
+        "orgdata_state_max_size_bytes" => pub max_size_bytes: Gauge<u64, AtomicU64> = Gauge::default(),
     }
 }
 

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::family::{Writer, descriptors, seconds};
-use super::snapshot::{MIN_AGES, Snapshot};
+use super::snapshot::{MIN_AGES, QUANTILES, Snapshot, WINDOWS};
 use crate::util;
 
 descriptors! {
@@ -27,7 +27,7 @@ descriptors! {
     /// 1 if no ticket moved during the scan and every ticket is in the snapshot exactly once; 0 if tickets moved in every
     /// attempt or their number did not match totalCount, so that some may be missing.
     CONSISTENT = "orgdata_tickets_snapshot_consistent";
-    /// Tickets with a field that could not be read; orgdata_tickets includes them.
+    /// Tickets with a field that could not be read, or open with a time of closing (closedAt); orgdata_tickets includes them.
     MALFORMED = "orgdata_tickets_malformed";
     /// Tickets by state and type; unknown if the ticket has none.
     TICKETS = "orgdata_tickets" ["state", "ticket_type"];
@@ -50,6 +50,19 @@ descriptors! {
     /// Distinct deals linked to open tickets, by the highest priority that any of these tickets gives the deal; none without
     /// a priority.
     DEALS = "orgdata_deals_with_open_tickets" ["priority"];
+    /// Sum of the amounts of distinct deals linked to open tickets, by the highest priority that any of these tickets gives the
+    /// deal. The API returns one amount per ticket: it is divided evenly among the deals of the ticket, and a deal has its
+    /// share of the ticket with the fewest deals.
+    DEALS_AMOUNT = "orgdata_deals_with_open_tickets_amount" ["priority"];
+    /// Tickets created (createdAt) in the time window before the scan. A longer window includes the shorter ones, so do not
+    /// sum over window.
+    OPENED = "orgdata_tickets_opened" ["window", "ticket_type"];
+    /// Tickets closed (closedAt) in the time window before the scan that are not open again. A longer window includes the
+    /// shorter ones, so do not sum over window.
+    CLOSED = "orgdata_tickets_closed" ["window", "ticket_type"];
+    /// Quantiles of the time from creation to closing of the tickets closed in the time window before the scan; absent for a
+    /// type without a closed ticket.
+    TIME_TO_CLOSE = "orgdata_tickets_time_to_close_seconds" ["window", "ticket_type", "quantile"];
 }
 
 /// The families `orgdata_tickets*`, `orgdata_open_tickets*` and `orgdata_deals_with_open_tickets`.
@@ -147,8 +160,29 @@ impl Collector for TicketMetrics {
         let oldest =
             times().filter_map(|(kind, times)| Some(([kind], seconds(times.oldest_created?))));
         families.gauges(OLDEST_CREATED, oldest)?;
-        let deals = snapshot.deals.iter();
-        families.gauges(DEALS, deals.map(|(priority, deals)| ([priority], *deals)))
+        let deals = || snapshot.deals.iter();
+        let counts = deals().map(|(priority, group)| ([priority], group.tickets));
+        families.gauges(DEALS, counts)?;
+        let amounts = deals().map(|(priority, group)| ([priority], group.deal_amount()));
+        families.gauges(DEALS_AMOUNT, amounts)?;
+        let windows = || {
+            let windows = WINDOWS.iter().enumerate();
+            windows.flat_map(|(at, (window, _))| {
+                let flow = snapshot.flow.iter();
+                flow.map(move |(kind, flow)| (at, [*window, &**kind], flow))
+            })
+        };
+        let opened = windows().map(|(at, labels, flow)| (labels, flow.opened[at]));
+        families.gauges(OPENED, opened)?;
+        let closed = windows().map(|(at, labels, flow)| (labels, flow.closed[at]));
+        families.gauges(CLOSED, closed)?;
+        let times = windows().filter(|(at, ..)| *at > 0);
+        let times = times.flat_map(|(at, [window, kind], flow)| {
+            let quantiles = QUANTILES.iter().zip(flow.time_to_close[at]);
+            quantiles
+                .filter_map(move |((name, _), seconds)| Some(([window, kind, *name], seconds?)))
+        });
+        families.gauges(TIME_TO_CLOSE, times)
     }
 }
 

@@ -153,7 +153,7 @@ pub fn ticket_page(data: &[u8]) {
         page_size: 100,
     };
     let expected = page.total_count.unwrap_or(0).min(1000);
-    let mut aggregate = Aggregate::new(&settings, None, Timestamp::UNIX_EPOCH, expected);
+    let mut aggregate = Aggregate::new(&settings, Timestamp::UNIX_EPOCH, expected);
     for item in page.items() {
         let key = aggregate.add(item);
         let tickets = aggregate.tickets();

@@ -1,18 +1,19 @@
 //! Adds up tickets while their pages arrive; of the tickets themselves only hashes of their ids are kept.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{LinkedDeal, NumberText, Text, Ticket, parse_time};
 use rust_decimal::Decimal;
+use rust_decimal::prelude::{FromPrimitive as _, ToPrimitive as _};
 use tokio::time::Instant;
 
 use super::Settings;
+use super::flow::Counts;
 use super::labels::{LabelValues, NONE, UNKNOWN};
-use super::row::{Row, deal_key};
+use super::row::Row;
 use super::scan::{MAX_SCAN, MAX_TICKETS};
-use crate::metrics::snapshot::{Clock, Label, MIN_AGES, Snapshot};
+use crate::metrics::snapshot::{Clock, Group, Label, MIN_AGES, Snapshot};
 use crate::util::{self, shown_id};
 
 /// The numbers of one scan so far.
@@ -23,24 +24,30 @@ pub struct Aggregate {
     types: LabelValues,
     priorities: LabelValues,
     ids: HashSet<u64>,
-    /// Deals of open tickets, each with its highest priority.
-    deals: HashMap<u64, Label>,
+    flow: BTreeMap<Label, Counts>,
+    /// Deals of open tickets.
+    deals: HashMap<u64, Deal>,
+    /// The priorities of these deals.
+    deal_priorities: Vec<Label>,
     /// The first ticket that could not be read as documented, and why, without its data.
     pub(crate) example: Option<String>,
+}
+
+/// A deal of open tickets; small, because there may be a million.
+#[derive(Debug)]
+struct Deal {
+    /// The place of the highest priority that a ticket gives it, in [`Aggregate::deal_priorities`].
+    priority: u16,
+    /// Its share of a ticket's amount, and among how many deals that was split.
+    share: f64,
+    split: u32,
 }
 
 // === impl Aggregate ===
 
 impl Aggregate {
-    /// Returns an empty one. `now` is the API's clock, `expected` the number of tickets to expect. The label values of an
-    /// `earlier` snapshot are kept before new ones.
-    pub fn new(
-        settings: &Settings,
-        earlier: Option<&Snapshot>,
-        now: Timestamp,
-        expected: u64,
-    ) -> Self {
-        let [states, types, priorities] = earlier.map(Snapshot::labels).unwrap_or_default();
+    /// Returns an empty one. `now` is the API's clock, `expected` the number of tickets to expect.
+    pub fn new(settings: &Settings, now: Timestamp, expected: u64) -> Self {
         let expected = usize::try_from(expected.min(MAX_TICKETS)).unwrap_or_default();
         let lifetime = MAX_SCAN.saturating_add(settings.max_age);
         let clock = Clock {
@@ -50,30 +57,29 @@ impl Aggregate {
         };
         Self {
             snapshot: Snapshot::new(clock),
-            states: LabelValues::new(UNKNOWN, &settings.open_states, states),
-            types: LabelValues::new(UNKNOWN, &[], types),
-            priorities: LabelValues::new(NONE, &settings.priorities, priorities),
+            states: LabelValues::new(UNKNOWN, &settings.open_states),
+            types: LabelValues::new(UNKNOWN, &[]),
+            priorities: LabelValues::new(NONE, &settings.priorities),
             // Growing a set of a million ids would need twice the memory.
             ids: HashSet::with_capacity(expected),
+            flow: BTreeMap::new(),
             deals: HashMap::new(),
+            deal_priorities: Vec::new(),
             example: None,
         }
     }
 
     /// Adds a row as the API wrote it, unless its id is known. Returns a hash of the id.
     pub fn add(&mut self, raw: &str) -> u64 {
-        let row = Row::read(raw);
-        if !self.ids.insert(row.key) {
-            return row.key;
-        }
-        let mut problem = row.malformed;
-        self.count(&row.ticket, row.key, &mut problem);
-        if let Some(problem) = problem {
-            self.snapshot.malformed += 1;
-            let id = row.ticket.id.map(|id| id.as_str().to_owned());
-            let id = id.unwrap_or("without an id".to_owned());
-            let example = || format!("ticket {}: {problem}", shown_id(&id));
-            self.example.get_or_insert_with(example);
+        let mut row = Row::read(raw);
+        if self.ids.insert(row.key) {
+            self.count(&mut row);
+            if !row.unreadable.is_empty() {
+                self.snapshot.malformed += 1;
+                let fields = row.unreadable.join(", ");
+                let example = || format!("ticket {}: cannot read {fields}", shown_id(row.id()));
+                self.example.get_or_insert_with(example);
+            }
         }
         row.key
     }
@@ -112,12 +118,18 @@ impl Aggregate {
                 let labels = [kind.clone(), priority.clone()];
                 snapshot.open.entry(labels).or_default();
             }
-            snapshot.times.entry(kind).or_default();
+            snapshot.times.entry(kind.clone()).or_default();
+            let flow = self.flow.remove(&kind).unwrap_or_default();
+            snapshot.flow.insert(kind, flow.finish());
         }
         let priorities = priorities.into_iter();
-        snapshot.deals = priorities.map(|priority| (priority, 0)).collect();
-        for priority in self.deals.into_values() {
-            *snapshot.deals.entry(priority).or_default() += 1;
+        snapshot.deals = priorities
+            .map(|priority| (priority, Group::default()))
+            .collect();
+        for deal in self.deals.into_values() {
+            let priority = &self.deal_priorities[usize::from(deal.priority)];
+            let group = snapshot.deals.entry(priority.clone()).or_default();
+            group.add(Decimal::from_f64(deal.share));
         }
         snapshot.taken_at = util::now();
         (snapshot.duration, snapshot.consistent) = (duration, consistent);
@@ -125,32 +137,31 @@ impl Aggregate {
         self.snapshot
     }
 
-    fn count(&mut self, ticket: &Ticket<'_>, key: u64, problem: &mut Option<String>) {
-        let state = self.states.label(ticket.state.as_deref());
-        let kind = self.types.label(ticket.r#type.as_deref());
-        let amount = ticket.deal_amount_sum.and_then(|number| {
-            let amount = decimal(number);
-            if amount.is_none() {
-                problem.get_or_insert_with(|| "dealAmountSum is too large".to_owned());
-            }
-            amount
-        });
+    fn count(&mut self, row: &mut Row<'_>) {
+        let state = self.states.label(row.state.value.as_deref());
+        let kind = self.types.label(row.r#type.value.as_deref());
+        let amount = row.deal_amount_sum.value.as_ref().map(|amount| amount.0);
         let is_open = self.states.configured().contains(&state);
         let group = self.snapshot.by_state.entry([state, kind.clone()]);
         group.or_default().add(amount);
+        let (created, mut closed) = (row.created_at.time(), row.closed_at.time());
+        if is_open && closed.take().is_some() {
+            row.unreadable.push("closedAt, because the ticket is open");
+        }
+        let flow = self.flow.entry(kind.clone()).or_default();
+        flow.add(created, closed, self.snapshot.clock.server);
         if !is_open {
             return;
         }
-        let deals = ticket.linked_deals.as_ref();
-        let priority = self.link(deals.map_or(&[], |deals| &deals.items), key);
+        let priority = self.link(row, amount);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
         let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
         let times = times.entry(kind).or_default();
-        if let Some(due) = time(ticket.target_due_date.as_ref(), "targetDueDate", problem) {
+        if let Some(due) = row.target_due_date.time() {
             times.overdue.add(due, clock);
         }
-        if let Some(created) = time(ticket.created_at.as_ref(), "createdAt", problem) {
+        if let Some(created) = created {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
                 let moment = created.saturating_add(*min_age);
                 older.add(moment.unwrap_or(Timestamp::MAX), clock);
@@ -161,15 +172,31 @@ impl Aggregate {
     }
 
     /// Notes the deals of an open ticket; returns the highest of their priorities.
-    fn link(&mut self, deals: &[LinkedDeal<'_>], ticket: u64) -> Label {
+    fn link(&mut self, row: &Row<'_>, amount: Option<Decimal>) -> Label {
         let mut highest = self.priorities.missing();
-        for (position, deal) in deals.iter().enumerate() {
-            let priority = self.priorities.label(deal.priority.as_deref());
+        let deals: Vec<_> = row.deals().collect();
+        let distinct: BTreeSet<u64> = deals.iter().map(|(key, _)| *key).collect();
+        let split = u32::try_from(distinct.len()).unwrap_or(u32::MAX);
+        let amount = amount.and_then(|amount| amount.to_f64());
+        let share = amount.map(|amount| amount / f64::from(split));
+        for (key, priority) in deals {
+            let priority = self.priorities.label(priority);
+            let place = place(&mut self.deal_priorities, &priority);
             // A deal is counted once, with the highest priority that any open ticket gives it.
-            let known = self.deals.entry(deal_key(deal, ticket, position));
-            let known = known.or_insert_with(|| priority.clone());
+            let deal = self.deals.entry(key).or_insert(Deal {
+                priority: place,
+                share: 0.0,
+                split: u32::MAX,
+            });
+            let known = &self.deal_priorities[usize::from(deal.priority)];
             if self.priorities.rank(&priority) < self.priorities.rank(known) {
-                known.clone_from(&priority);
+                deal.priority = place;
+            }
+            // The fewer deals share an amount, the better the share is known; the larger one does not depend on the order.
+            if let Some(share) = share
+                && (split < deal.split || split == deal.split && share > deal.share)
+            {
+                (deal.share, deal.split) = (share, split);
             }
             if self.priorities.rank(&priority) < self.priorities.rank(&highest) {
                 highest = priority;
@@ -179,57 +206,12 @@ impl Aggregate {
     }
 }
 
-/// Returns an amount; `None` if it is too large.
-fn decimal(number: NumberText<'_>) -> Option<Decimal> {
-    let text = number.as_str();
-    let exact = text.parse().or_else(|_| Decimal::from_scientific(text));
-    // Some texts with an exponent are only too precise.
-    let rounded = || Decimal::from_f64_retain(text.parse().ok()?);
-    let most = Decimal::from(10_u128.pow(24));
-    exact
-        .ok()
-        .or_else(rounded)
-        .filter(|amount| amount.abs() < most)
-}
-
-/// Returns a time. The epoch, earlier times and the last day of the year 9999 are how some systems say that there is none.
-fn time(text: Option<&Text<'_>>, field: &str, problem: &mut Option<String>) -> Option<Timestamp> {
-    let text = text?.trim();
-    if text.is_empty() || text.starts_with("9999-12-31") {
-        return None;
-    }
-    let time = parse_time(text);
-    if time.is_none() {
-        problem.get_or_insert_with(|| format!("{field} is not a time"));
-    }
-    time.filter(|time| *time > Timestamp::UNIX_EPOCH)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_are_read_from_the_digits_as_written() {
-        for (text, expected) in [
-            ("0", Some("0")),
-            ("-12.34", Some("-12.34")),
-            ("90000000000000.01", Some("90000000000000.01")),
-            ("18446744073709551615", Some("18446744073709551615")),
-            ("1.25e3", Some("1250")),
-            ("12.5e-3", Some("0.0125")),
-            ("1E+20", Some("100000000000000000000")),
-            ("1e-300", Some("0")),
-            ("5e-324", Some("0")),
-            ("1e300", None),
-            ("-1e300", None),
-            ("1e400", None),
-            ("1e9999999999999999999", None),
-            (&"9".repeat(400), None),
-        ] {
-            let number = serde_json::from_str(text).expect("a number");
-            let read = decimal(number).map(|amount| amount.normalize().to_string());
-            assert_eq!(read.as_deref(), expected, "{text}");
-        }
-    }
+/// Returns the place of a label in a list, where it is added if it is new.
+fn place(labels: &mut Vec<Label>, label: &Label) -> u16 {
+    let place = labels.iter().position(|known| known == label);
+    let place = place.unwrap_or_else(|| {
+        labels.push(label.clone());
+        labels.len() - 1
+    });
+    u16::try_from(place).unwrap_or_default()
 }

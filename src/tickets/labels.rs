@@ -34,13 +34,8 @@ pub(super) struct LabelValues {
 // === impl LabelValues ===
 
 impl LabelValues {
-    /// Returns a set with the `configured` values and those of an `earlier` snapshot, so that values beyond the limit do
-    /// not take turns. `missing` stands for a missing value.
-    pub(super) fn new<'a>(
-        missing: &str,
-        configured: &[String],
-        earlier: impl IntoIterator<Item = &'a Label>,
-    ) -> Self {
+    /// Returns a set with the `configured` values. `missing` stands for a missing value.
+    pub(super) fn new(missing: &str, configured: &[String]) -> Self {
         let (missing, other) = (Label::from(missing), Label::from(OTHER));
         let mut labels = Self {
             values: BTreeSet::from([missing.clone(), other.clone()]),
@@ -56,9 +51,6 @@ impl LabelValues {
             }
         }
         labels.limit = labels.values.len() + MAX_VALUES;
-        for value in earlier {
-            labels.label(Some(value));
-        }
         labels
     }
 
@@ -111,19 +103,19 @@ mod tests {
 
     #[test]
     fn values_beyond_the_limit_are_other_and_known_ones_stay() {
-        let mut labels = LabelValues::new(UNKNOWN, &["OPEN".to_owned()], [&"OLD".into()]);
-        for n in 0..MAX_VALUES - 1 {
+        let mut labels = LabelValues::new(UNKNOWN, &["OPEN".to_owned()]);
+        for n in 0..MAX_VALUES {
             assert_eq!(*labels.label(Some(&format!("S{n}"))), format!("S{n}"));
         }
         assert_eq!(*labels.label(Some("one more")), *OTHER);
-        for known in ["OPEN", "OLD", "S0", UNKNOWN] {
+        for known in ["OPEN", "S0", UNKNOWN] {
             assert_eq!(*labels.label(Some(known)), *known);
         }
     }
 
     #[test]
     fn a_value_is_short_and_on_one_line() {
-        let mut labels = LabelValues::new(UNKNOWN, &[], []);
+        let mut labels = LabelValues::new(UNKNOWN, &[]);
         let long = labels.label(Some(&"ü".repeat(500)));
         assert_eq!(long.chars().count(), MAX_LABEL_CHARS);
         assert!(long.ends_with("ü…"));
@@ -136,7 +128,7 @@ mod tests {
     #[test]
     fn unknown_priorities_rank_below_the_configured_and_above_none() {
         let configured = ["HIGH", "", "LOW"].map(str::to_owned);
-        let mut labels = LabelValues::new(NONE, &configured, []);
+        let mut labels = LabelValues::new(NONE, &configured);
         let order = ["HIGH", "LOW", "A", "B", OTHER, NONE].map(|text| labels.label(Some(text)));
         assert!(order.is_sorted_by(|a, b| labels.rank(a) < labels.rank(b)));
     }

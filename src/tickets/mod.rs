@@ -4,6 +4,7 @@
 //! hold, and returns a [`Snapshot`].
 
 mod aggregate;
+mod flow;
 mod labels;
 mod row;
 mod run;

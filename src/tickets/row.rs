@@ -1,138 +1,173 @@
-//! One row of a ticket page, read whatever it holds: as documented, otherwise field by field.
+//! One row of a ticket page, field by field: one that cannot be read leaves the others.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, Ticket};
-use serde::Deserialize;
+use jiff::Timestamp;
+use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, parse_time};
+use rust_decimal::Decimal;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A ticket and its identity.
-#[derive(Debug)]
+/// The fields of a ticket that the gauges need (specification, section 2.3).
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Row<'a> {
-    pub(super) ticket: Ticket<'a>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    pub(super) r#type: Lenient<Text<'a>>,
+    pub(super) state: Lenient<Text<'a>>,
+    pub(super) created_at: Lenient<Date>,
+    pub(super) closed_at: Lenient<Date>,
+    pub(super) target_due_date: Lenient<Date>,
+    pub(super) deal_amount_sum: Lenient<Amount>,
+    linked_deals: Lenient<Deals<'a>>,
     /// The hash of the ticket's id, or of its bytes if it has none.
+    #[serde(skip)]
     pub(super) key: u64,
-    /// Why it could not be read as documented.
-    pub(super) malformed: Option<String>,
+    /// The fields that could not be read.
+    #[serde(skip)]
+    pub(super) unreadable: Vec<&'static str>,
 }
 
-/// The fields of a JSON object. The last of two with the same name wins.
-struct LooseFields<'a> {
-    values: HashMap<Text<'a>, &'a RawValue>,
-    /// Those of another type than documented.
-    wrong: Vec<&'static str>,
+/// A field that is missing, null, of the documented type, or unreadable.
+#[derive(Debug)]
+pub(super) struct Lenient<T> {
+    pub(super) value: Option<T>,
+    is_unreadable: bool,
 }
+
+/// A value that is read from its JSON; `None` if it has another type.
+trait Field<'a>: Sized {
+    fn read(json: &'a str) -> Option<Self>;
+}
+
+type Deals<'a> = Bounded<LinkedDeal<'a>, MAX_LINKED_DEALS>;
+
+/// A time; `None` if it is one of those by which some systems say that there is none: the epoch and earlier times, and the
+/// last day of the year 9999.
+#[derive(Debug)]
+pub(super) struct Date(pub(super) Option<Timestamp>);
+
+/// An amount of less than 10²⁴.
+#[derive(Debug)]
+pub(super) struct Amount(pub(super) Decimal);
 
 // === impl Row ===
 
 impl<'a> Row<'a> {
-    /// Reads a row.
+    /// Reads a row as the API wrote it.
     pub(super) fn read(raw: &'a str) -> Self {
         // serde would read an array as the fields in their order.
-        if !raw.starts_with('{') {
-            return Self {
-                ticket: Ticket::default(),
-                key: hash(raw),
-                malformed: Some("not an object".to_owned()),
-            };
-        }
-        if let Ok(ticket) = Ticket::parse(raw) {
-            let deals = ticket.linked_deals.as_ref();
-            let too_many = deals.is_some_and(|deals| deals.more);
-            return Self {
-                key: ticket.id.map_or_else(|| hash(raw), id_key),
-                ticket,
-                malformed: too_many.then(|| {
-                    format!("only the first {MAX_LINKED_DEALS} of its linkedDeals are read")
-                }),
-            };
-        }
-        Self::read_fields(raw)
-    }
-
-    fn read_fields(raw: &'a str) -> Self {
-        let mut fields = LooseFields::read(raw);
-        let deals = fields.get::<Bounded<&'a RawValue, MAX_LINKED_DEALS>>("linkedDeals");
-        let mut read_deal = |deal: &'a RawValue| {
-            let mut of_deal = LooseFields::read(deal.get());
-            let deal = LinkedDeal {
-                id: of_deal.get("id"),
-                evaluation_id: of_deal.get("evaluationId"),
-                name: of_deal.get("name"),
-                priority: of_deal.get::<Text<'_>>("priority"),
-                ..LinkedDeal::default()
-            };
-            if !of_deal.wrong.is_empty() && !fields.wrong.contains(&"linkedDeals") {
-                fields.wrong.push("linkedDeals");
-            }
-            deal
-        };
-        let linked_deals = deals.map(|deals| Bounded {
-            items: deals.items.into_iter().map(&mut read_deal).collect(),
-            more: deals.more,
-        });
-        let ticket = Ticket {
-            id: fields.get("id"),
-            r#type: fields.get("type"),
-            state: fields.get("state"),
-            created_at: fields.get("createdAt"),
-            target_due_date: fields.get("targetDueDate"),
-            deal_amount_sum: fields.get("dealAmountSum"),
-            linked_deals,
-            ..Ticket::default()
-        };
+        let object = Some(raw).filter(|raw| raw.starts_with('{'));
+        let row = object.and_then(|raw| serde_json::from_str(raw).ok());
+        let is_readable = row.is_some();
+        let mut row: Self = row.unwrap_or_default();
+        let id = row.id.map(RawValue::get);
+        let number = id.and_then(|id| serde_json::from_str(id).ok());
+        let deals = &row.linked_deals;
+        let too_many = deals.value.as_ref().is_some_and(|deals| deals.more);
+        let unreadable = [
+            ("all of it", !is_readable),
+            ("id", id.is_some() && number.is_none()),
+            ("type", row.r#type.is_unreadable),
+            ("state", row.state.is_unreadable),
+            ("createdAt", row.created_at.is_unreadable),
+            ("closedAt", row.closed_at.is_unreadable),
+            ("targetDueDate", row.target_due_date.is_unreadable),
+            ("dealAmountSum", row.deal_amount_sum.is_unreadable),
+            ("linkedDeals", deals.is_unreadable || too_many),
+        ];
+        let unreadable = unreadable.into_iter().filter(|(_, is_so)| *is_so);
+        row.unreadable = unreadable.map(|(name, _)| name).collect();
         // An id of another type is still an identity.
-        let written_id = fields.values.get(&Text("id".into())).map(|id| id.get());
-        let key = match (ticket.id, written_id.filter(|id| *id != "null")) {
-            (Some(id), _) => id_key(id),
-            (None, id) => hash(id.unwrap_or(raw)),
-        };
-        // A message of serde would repeat the data, which must not be logged.
-        let malformed = if !fields.wrong.is_empty() {
-            let wrong = fields.wrong.join(", ");
-            format!("of another type than documented: {wrong}")
-        } else {
-            "not as documented".to_owned()
-        };
+        row.key = number.map_or_else(|| hash(id.unwrap_or(raw)), id_key);
+        row
+    }
+
+    /// Returns the id as written.
+    pub(super) fn id(&self) -> &'a str {
+        self.id.map_or("without an id", RawValue::get)
+    }
+
+    /// Returns the linked deals, each with its identity: its id, otherwise its evaluation and name, otherwise the ticket and
+    /// its position there.
+    pub(super) fn deals(&self) -> impl Iterator<Item = (u64, Option<&str>)> {
+        let deals = self.linked_deals.value.iter();
+        let deals = deals.flat_map(|deals| &deals.items).enumerate();
+        deals.map(|(position, deal)| {
+            let key = match (deal.id, deal.evaluation_id, deal.name.as_deref()) {
+                (Some(id), ..) => id_key(id),
+                (None, None, None) => hash((self.key, position)),
+                (None, evaluation, name) => hash((evaluation, name)),
+            };
+            (key, deal.priority.as_deref())
+        })
+    }
+}
+
+// === impl Lenient ===
+
+impl<T> Default for Lenient<T> {
+    fn default() -> Self {
         Self {
-            ticket,
-            key,
-            malformed: Some(malformed),
+            value: None,
+            is_unreadable: false,
         }
     }
 }
 
-// === impl LooseFields ===
-
-impl<'a> LooseFields<'a> {
-    fn read(raw: &'a str) -> Self {
-        Self {
-            values: serde_json::from_str(raw).unwrap_or_default(),
-            wrong: Vec::new(),
-        }
+impl<'de: 'a, 'a, T: Field<'a>> Deserialize<'de> for Lenient<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        let value = T::read(json);
+        Ok(Self {
+            is_unreadable: value.is_none() && json != "null",
+            value,
+        })
     }
+}
 
-    /// Returns a field if it has the documented type.
-    fn get<T: Deserialize<'a>>(&mut self, name: &'static str) -> Option<T> {
-        match serde_json::from_str(self.values.get(&Text(name.into()))?.get()) {
-            Ok(value) => value,
-            Err(_) => {
-                self.wrong.push(name);
-                None
-            }
+impl Lenient<Date> {
+    pub(super) fn time(&self) -> Option<Timestamp> {
+        self.value.as_ref()?.0
+    }
+}
+
+impl<'a> Field<'a> for Text<'a> {
+    fn read(json: &'a str) -> Option<Self> {
+        match json.strip_prefix('"')?.strip_suffix('"')? {
+            escaped if escaped.contains('\\') => serde_json::from_str(json).ok(),
+            plain => Some(Self(plain.into())),
         }
     }
 }
 
-/// Returns the identity of a deal: its id, otherwise its evaluation and name, otherwise the ticket and its position there.
-pub(super) fn deal_key(deal: &LinkedDeal<'_>, ticket: u64, position: usize) -> u64 {
-    if let Some(id) = deal.id {
-        id_key(id)
-    } else if deal.evaluation_id.is_some() || deal.name.is_some() {
-        hash((deal.evaluation_id, deal.name.as_deref()))
-    } else {
-        hash((ticket, position))
+impl<'a> Field<'a> for Date {
+    fn read(json: &'a str) -> Option<Self> {
+        let text = Text::read(json)?;
+        let text = text.trim();
+        if text.is_empty() || text.starts_with("9999-12-31") {
+            return Some(Self(None));
+        }
+        let time = parse_time(text)?;
+        Some(Self((time > Timestamp::UNIX_EPOCH).then_some(time)))
+    }
+}
+
+impl<'a> Field<'a> for Amount {
+    fn read(json: &'a str) -> Option<Self> {
+        // A number that does not fit is too large, or its text with an exponent is only too precise.
+        let exact = json.parse().or_else(|_| Decimal::from_scientific(json));
+        let rounded = || Decimal::from_f64_retain(json.parse().ok()?);
+        let most = Decimal::from(10_u128.pow(24));
+        let amount = exact.ok().or_else(rounded);
+        amount.filter(|amount| amount.abs() < most).map(Self)
+    }
+}
+
+impl<'a> Field<'a> for Deals<'a> {
+    fn read(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok()
     }
 }
 
@@ -156,50 +191,22 @@ mod tests {
         let raw = r#"{"id":7,"type":3,"state":"OPEN","dealAmountSum":"12","createdAt":"2026-01-01T00:00:00Z","title":"\ud800",
             "linkedDeals":[{"id":"x","priority":"HIGH"},5,{"id":9,"priority":null}]}"#;
         let row = Row::read(raw);
-        assert_eq!(row.key, Row::read(r#"{"id":7}"#).key);
-        assert_eq!(
-            row.malformed.as_deref(),
-            Some("of another type than documented: linkedDeals, type, dealAmountSum")
-        );
-        let ticket = row.ticket;
-        assert_eq!(
-            (ticket.state.as_deref(), ticket.r#type),
-            (Some("OPEN"), None)
-        );
-        assert!(ticket.deal_amount_sum.is_none() && ticket.created_at.is_some());
-        let deals = ticket.linked_deals.expect("present").items;
-        assert_eq!(deals.len(), 3);
-        assert_eq!(
-            (deals[0].id, deals[0].priority.as_deref()),
-            (None, Some("HIGH"))
-        );
-        assert_eq!(deals[2].id.map(|id| id.as_str()), Some("9"));
+        let wrong = ["type", "dealAmountSum", "linkedDeals"];
+        assert_eq!((row.key, &*row.unreadable), (hash(7_u64), &wrong[..]));
+        let (state, kind) = (row.state.value.as_deref(), row.r#type.value.as_deref());
+        assert_eq!((state, kind), (Some("OPEN"), None));
+        assert!(row.created_at.time().is_some() && row.deal_amount_sum.value.is_none());
+        assert_eq!(row.deals().count(), 0);
     }
 
     #[test]
     fn an_absurd_number_of_deals_is_cut() {
-        for (count, malformed) in [(MAX_LINKED_DEALS, false), (MAX_LINKED_DEALS + 1, true)] {
+        for (count, is_cut) in [(MAX_LINKED_DEALS, false), (MAX_LINKED_DEALS + 1, true)] {
             let deals = vec!["{}"; count].join(",");
             let raw = format!(r#"{{"id":7,"state":"OPEN","linkedDeals":[{deals}]}}"#);
             let row = Row::read(&raw);
-            assert_eq!(row.malformed.is_some(), malformed);
-            let read = row.ticket.linked_deals.map(|deals| deals.items.len());
-            assert_eq!(read, Some(MAX_LINKED_DEALS));
-        }
-    }
-
-    #[test]
-    fn what_is_not_a_ticket_at_all_is_malformed() {
-        for raw in [
-            "3",
-            "null",
-            "[]",
-            "[1,\"BUG\"]",
-            "\"text\"",
-            r#"{"id":"1"}"#,
-            r#"{"id":1,"id":2,"state":"A","state":"B"}"#,
-        ] {
-            assert!(Row::read(raw).malformed.is_some(), "{raw}");
+            let seen = (row.deals().count(), !row.unreadable.is_empty());
+            assert_eq!(seen, (MAX_LINKED_DEALS, is_cut));
         }
     }
 
@@ -220,6 +227,30 @@ mod tests {
             ),
         ] {
             assert_eq!(key(a) == key(b), same, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_read_from_the_digits_as_written() {
+        for (text, expected) in [
+            ("0", Some("0")),
+            ("-12.34", Some("-12.34")),
+            ("90000000000000.01", Some("90000000000000.01")),
+            ("18446744073709551615", Some("18446744073709551615")),
+            ("1.25e3", Some("1250")),
+            ("12.5e-3", Some("0.0125")),
+            ("1E+20", Some("100000000000000000000")),
+            ("1e-300", Some("0")),
+            ("5e-324", Some("0")),
+            ("1e300", None),
+            ("-1e300", None),
+            ("1e400", None),
+            ("1e9999999999999999999", None),
+            (&"9".repeat(400), None),
+        ] {
+            let read = Amount::read(text);
+            let read = read.map(|amount| amount.0.normalize().to_string());
+            assert_eq!(read.as_deref(), expected, "{text}");
         }
     }
 }

@@ -220,7 +220,8 @@ async fn the_service() -> Moved {
         orgdata_tickets_snapshot_duration_seconds";
     let tickets = "orgdata_tickets orgdata_tickets_deal_amount orgdata_open_tickets orgdata_open_tickets_deal_amount
         orgdata_open_tickets_overdue orgdata_open_tickets_older_than orgdata_deals_with_open_tickets
-        orgdata_open_tickets_oldest_created_timestamp_seconds";
+        orgdata_open_tickets_oldest_created_timestamp_seconds orgdata_deals_with_open_tickets_amount
+        orgdata_tickets_opened orgdata_tickets_closed orgdata_tickets_time_to_close_seconds";
     let retries = "orgdata_tickets_snapshot_consistent orgdata_tickets_snapshot_retries_total";
     let failures = "orgdata_up orgdata_api_request_failures_total";
     // What happens, and what it moves.

@@ -15,7 +15,7 @@ const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
     {"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-01-01T00:00:00Z","targetDueDate":"2026-02-01T00:00:00Z","dealAmountSum":1250000.5,
      "linkedDeals":[{"id":7,"priority":"HIGH"},{"id":8,"priority":"BLOCKER"}]},
     {"id":2,"type":"FEATURE_REQUEST","state":"OPEN","createdAt":"2026-03-05T00:00:00Z","linkedDeals":[]},
-    {"id":3,"type":"BUG","state":"CLOSED","createdAt":"2025-03-05T00:00:00Z","dealAmountSum":0.25,"linkedDeals":[{"id":7,"priority":"LOW"}]},
+    {"id":3,"type":"BUG","state":"CLOSED","createdAt":"2025-03-05T00:00:00Z","closedAt":"2026-03-08T00:00:00Z","dealAmountSum":0.25,"linkedDeals":[{"id":7,"priority":"LOW"}]},
     {"id":4,"type":"say \"no\"\\ \n twice","state":"OPEN","createdAt":"no time","linkedDeals":[{"id":9,"priority":"URGENT"}]}]}"#;
 
 /// A name that has to be escaped.
@@ -92,7 +92,7 @@ pub(crate) fn busy() -> Metrics {
     };
     let noon = at("2026-03-10T12:00:00Z");
     let page = TicketPage::parse(TICKETS.to_owned(), Some(noon)).expect("a page");
-    let mut aggregate = Aggregate::new(&settings, None, noon, 4);
+    let mut aggregate = Aggregate::new(&settings, noon, 4);
     for row in page.items() {
         aggregate.add(row);
     }

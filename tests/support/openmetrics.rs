@@ -39,9 +39,10 @@ pub(crate) struct Sample {
 const EXEMPLAR_CHARACTERS: usize = 128;
 
 /// The suffixes that the samples of each type have.
-const SUFFIXES: [(&str, &[&str]); 3] = [
+const SUFFIXES: [(&str, &[&str]); 4] = [
     ("counter", &["_total"]),
     ("gauge", &[""]),
+    ("unknown", &[""]),
     ("histogram", &["_bucket", "_count", "_sum"]),
 ];
 

@@ -151,7 +151,8 @@ impl Tickets {
         let (what, count) = (dice.below(100), self.all.len() as u64);
         let place = dice.below(count) as usize;
         if what < 18 || count == 0 {
-            self.draw(now)["state"] = "OPEN".into();
+            let ticket = self.draw(now);
+            (ticket["state"], ticket["closedAt"]) = ("OPEN".into(), Value::Null);
         } else if what < 32 {
             self.all.remove(place);
         } else {

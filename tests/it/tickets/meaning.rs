@@ -6,7 +6,7 @@ use std::time::Duration;
 use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{Script, assert_shows, open_amount, page_at, settings, slice, snapshot};
+use super::support::{Script, assert_shows, open_amount, page_at, settings, snapshot};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -41,6 +41,39 @@ async fn a_ticket_ranks_by_the_highest_priority_of_its_deals() {
     // Deal 3 is LOW by one ticket and URGENT by another. LOW is higher, because URGENT is not in the settings.
     let deals = [("BLOCKER", 1), ("LOW", 2), ("ZZZ", 1), ("none", 2)];
     assert_shows(&snapshot, "deals", &deals);
+}
+
+#[tokio::test]
+async fn each_deal_of_open_tickets_counts_once_in_the_amount_of_deals() {
+    let row = |id, state, amount, deals: &str| {
+        format!(
+            r#"{{"id":{id},"state":"{state}","dealAmountSum":{amount},"linkedDeals":[{deals}]}}"#
+        )
+    };
+    let (one, two) = (
+        r#"{"id":1,"priority":"LOW"}"#,
+        r#"{"id":2,"priority":"HIGH"}"#,
+    );
+    let (three, again) = (r#"{"id":3}"#, r#"{"id":3,"evaluationId":4}"#);
+    let mut rows = vec![
+        row(1, "OPEN", "100.25", one),
+        row(2, "OPEN", "100.25", one),
+        // Alone it is worth 100.25, so the other half says nothing about deal 1.
+        row(3, "OPEN", "300", &format!("{one},{two}")),
+        row(4, "OPEN", "7.5", &format!("{three},{again}")),
+        row(5, "OPEN", "null", r#"{"id":5,"priority":"HIGH"}"#),
+        row(6, "CLOSED", "1000", r#"{"id":6,"priority":"HIGH"}"#),
+        row(7, "OPEN", "1000", ""),
+    ];
+    for _ in 0..2 {
+        let snapshot = snapshot(&rows).await;
+        let amounts = ["LOW", "HIGH", "none"].map(|priority| {
+            let deals = snapshot.deals[priority];
+            (deals.tickets, deals.deal_amount())
+        });
+        assert_eq!(amounts, [(1, 100.25), (2, 150.0), (1, 7.5)]);
+        rows.reverse();
+    }
 }
 
 #[tokio::test]
@@ -137,32 +170,6 @@ async fn a_date_that_cannot_be_read_is_counted_and_an_absurd_one_is_a_date() {
         let seen = (snapshot.malformed, snapshot.overdue_total());
         assert_eq!(seen, (malformed, late), "{dates}");
     }
-}
-
-/// The API's clock at the first page decides, continued by the monotonic clock of this machine.
-#[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_moves_no_due_date_within_a_scan() {
-    let dates = (0..30).map(|minute| format!(r#""2026-10-25T01:{minute:02}:00Z""#));
-    let rows = rows("targetDueDate", dates);
-    let script = Script::new(move |request| {
-        let time = match request.number {
-            0 => "2026-10-25T01:20:30Z",
-            1..4 => "2026-10-25T02:20:30Z",
-            _ => "2026-10-25T00:20:30Z",
-        };
-        let mut page = slice(&rows, request);
-        page.server_time = time.parse().unwrap();
-        Ok(page)
-    });
-    let mut scanner = Scanner::new(settings(10), Counter::default());
-    let (snapshot, _) = scanner.round(&script).await.unwrap();
-    assert_eq!(script.requests().len(), 4);
-    for (seconds, expected) in [(0, 21), (30, 22), (3600, 30)] {
-        tokio::time::advance(Duration::from_secs(seconds)).await;
-        assert_eq!(snapshot.overdue_total(), expected);
-    }
-    let (next, _) = scanner.round(&script).await.unwrap();
-    assert_eq!(next.overdue_total(), 0);
 }
 
 #[tokio::test]

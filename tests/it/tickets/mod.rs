@@ -1,5 +1,6 @@
 //! The ticket scan through its public surface: scripted pages, changes between any two requests, and a real socket.
 
+mod flow;
 mod meaning;
 mod properties;
 mod publishing;

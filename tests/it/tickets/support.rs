@@ -233,8 +233,8 @@ fn numbers(snapshot: &Snapshot) -> BTreeMap<String, f64> {
             numbers.insert(format!("{name}-cents {a}/{b}"), cents);
         }
     }
-    for (priority, count) in &snapshot.deals {
-        numbers.insert(format!("deals {priority}"), *count as f64);
+    for (priority, deals) in &snapshot.deals {
+        numbers.insert(format!("deals {priority}"), deals.tickets as f64);
     }
     for (kind, times) in &snapshot.times {
         let overdue = snapshot.passed(&times.overdue);
