@@ -308,6 +308,8 @@ fn entry(number: u64, created_at: jiff::Timestamp, raw: String) -> NewEntry {
         created_at,
         disposition: Disposition::Live,
         event: Ok(event),
+        is_uncounted: false,
+        is_unsent: false,
         raw: settings::alone(raw),
     }
 }

@@ -28,7 +28,7 @@ use orgdata_exporter::ledger::{
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
-use orgdata_exporter::tail::{Settings as TailSettings, Start, Tail};
+use orgdata_exporter::tail::{Excluded, Settings as TailSettings, Start, Tail};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -247,6 +247,7 @@ async fn over_http(series: usize) {
         reread_interval: Duration::from_secs(3600),
         reread_window: Duration::from_secs(3600),
         page_size: PAGE as u32,
+        excluded: Excluded::default(),
     };
     let mut tail = Tail::new(client, ledger, state, metrics.clone(), settings);
     peer.show(0);
@@ -510,6 +511,8 @@ async fn fill(path: &Path, base_url: &str) {
                     }),
                     malformed: false,
                 }),
+                is_uncounted: false,
+                is_unsent: false,
                 raw: settings::alone("{}"),
             });
         commit.entries = entries.collect();

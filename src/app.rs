@@ -287,7 +287,7 @@ fn show_status(metrics: &Metrics, now: &Status) {
     }
     state.size_bytes.set(now.size_bytes);
     otlp.dead_letters.set(now.dead_letters);
-    otlp.backlog(now.backlog, now.oldest);
+    otlp.backlog(now.backlog, now.oldest, now.delivered_through);
     if let Some((id, name)) = &now.organization {
         let name = name.as_deref().unwrap_or_default();
         metrics.audit.organization(id.as_str(), name);

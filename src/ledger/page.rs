@@ -139,7 +139,9 @@ impl Ledger {
         }
         let mut delivered = self.status.borrow().delivered_through;
         if let Some(tail) = &commit.tail {
-            delivered = delivered.max(outbox::delivered_through(&transaction, tail)?);
+            if self.options.outbox {
+                delivered = delivered.max(outbox::delivered_through(&transaction, tail)?);
+            }
             schema::write_tail(&transaction, tail, delivered)?;
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;

@@ -52,6 +52,11 @@ descriptors! {
     DELAY = "orgdata_audit_event_delay_seconds";
     /// Entries older than the ids that the exporter keeps, which may have been counted before: delivered as log records, not counted.
     BACKDATED = "orgdata_audit_backdated";
+    /// Audit events that were not counted, and log records that were not sent, because their activity type is excluded.
+    EXCLUDED = "orgdata_audit_excluded" ["from"];
+    /// Every audit log entry that was created up to this time is counted, in seconds since the epoch; entries that appear late
+    /// are not included. Absent before the first sync is done.
+    COMPLETE_THROUGH = "orgdata_audit_complete_through_timestamp_seconds";
     /// 1 while something newer than the last contact is still to be read; otherwise 0.
     SWEEP_OPEN = "orgdata_audit_sweep_open";
     /// Time since the open sweep of the audit logs was begun; absent if none is open.
@@ -80,11 +85,12 @@ pub struct AuditMetrics {
 #[derive(Debug, Default)]
 struct Table {
     events: BTreeMap<EventLabels, Series>,
-    totals: [Series; TOTALS.len()],
+    totals: [Series; Total::ALL.len()],
     names: BTreeMap<Arc<str>, String>,
     /// Events counted under any label, including those no longer shown.
     counted: u64,
     newest: Option<Timestamp>,
+    complete_through: Option<Timestamp>,
     /// When the open sweep was begun.
     sweep_since: Option<Timestamp>,
     history_complete: bool,
@@ -168,6 +174,12 @@ impl AuditMetrics {
         }
     }
 
+    /// Reports up to which time every entry is counted. It never falls.
+    pub fn complete_through(&self, at: Option<Timestamp>) {
+        let mut table = lock(&self.table);
+        table.complete_through = table.complete_through.max(at);
+    }
+
     /// Reports since when a sweep is open, and whether first sync and history are complete.
     pub fn sweep(&self, since: Option<Timestamp>, history_complete: bool) {
         let mut table = lock(&self.table);
@@ -243,6 +255,15 @@ impl Collector for AuditMetrics {
         for (family, series) in TOTALS.into_iter().zip(&table.totals) {
             let encoder = families.descriptor(family, MetricType::Counter)?;
             series.encode(now, self.zero_hold, encoder)?;
+        }
+        let mut excluded = families.descriptor(EXCLUDED, MetricType::Counter)?;
+        for (from, total) in [("metrics", Total::Uncounted), ("records", Total::Unsent)] {
+            let labels = [("from", from)];
+            let encoder = excluded.encode_family(&labels)?;
+            table.totals[total as usize].encode(now, self.zero_hold, encoder)?;
+        }
+        if let Some(through) = table.complete_through {
+            families.gauge(COMPLETE_THROUGH, seconds(through))?;
         }
         if let Some(newest) = table.newest {
             families.gauge(NEWEST, seconds(newest))?;

@@ -43,6 +43,9 @@ families! {
         "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64> = Gauge::default(),
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
         "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime = OptionalTime::default(),
+        /// The log records of all audit log entries that were created up to this time are delivered, in seconds since the
+        /// epoch. Absent before the first sync and the history are complete, and without a collector.
+        "orgdata_otlp_delivered_through_timestamp_seconds" => delivered_through: OptionalTime = OptionalTime::default(),
         /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
         "orgdata_otlp_acknowledgement_delay_seconds" => acknowledgement_delay: Histogram = Histogram::new(DELAY_BUCKETS),
     }
@@ -62,10 +65,11 @@ impl OtlpMetrics {
         self.acknowledgement_delay.observe(delay.as_secs_f64());
     }
 
-    /// Reports the number of records in the outbox and when the oldest of them arrived.
-    pub fn backlog(&self, records: u64, oldest: Option<Timestamp>) {
+    /// Reports the number of records in the outbox, when the oldest of them arrived, and up to which time all are delivered.
+    pub fn backlog(&self, records: u64, oldest: Option<Timestamp>, delivered: Option<Timestamp>) {
         self.backlog.set(records);
         self.oldest_unsent.set(oldest);
+        self.delivered_through.set(delivered);
     }
 }
 

@@ -109,6 +109,7 @@ impl Tail {
         let filters = client.settings().filters.fingerprint();
         let now = Instant::now();
         let newest = state.counted.newest;
+        metrics.audit.complete_through(state.tail.complete_through);
         let sweep = Sweep::new(state.tail, limits(&settings, false), newest, state.pruned);
         metrics.audit.restore(state.counted, state.events);
         let mut tail = Self {
@@ -365,6 +366,9 @@ impl Tail {
             );
         }
         self.organization = organization.or(self.organization.take());
+        self.metrics
+            .audit
+            .complete_through(self.state().complete_through);
         self.metrics.audit.publish(changes);
         Ok(())
     }

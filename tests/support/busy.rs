@@ -64,6 +64,7 @@ pub(crate) fn busy() -> Metrics {
     let opened_at = Timestamp::now() - Duration::from_secs(60);
     let audit = &metrics.audit;
     audit.sweep(Some(opened_at), false);
+    audit.complete_through(Some(at("2026-03-10T10:59:59Z")));
     metrics.audit.organization("7", "Example \"Org\"");
     metrics.audit.paused(true);
 
@@ -75,7 +76,10 @@ pub(crate) fn busy() -> Metrics {
     metrics.otlp.failed(Reason::Timeout);
     metrics.otlp.requests.inc_by(4);
     metrics.otlp.acknowledged(512, Duration::from_millis(75));
-    metrics.otlp.backlog(17, Some(at("2026-03-10T11:00:00Z")));
+    let delivered = Some(at("2026-03-10T10:59:59Z"));
+    metrics
+        .otlp
+        .backlog(17, Some(at("2026-03-10T11:00:00Z")), delivered);
     metrics.state.size_bytes.set(1 << 20);
     metrics.state.max_size_bytes.set(256 << 20);
     metrics.state.created(at("2026-02-01T00:00:00Z"));
