@@ -23,6 +23,8 @@ pub fn on_signal() -> CancellationToken {
             if let Ok(second) = next_signal() {
                 second.await;
                 tracing::warn!("second signal: exiting at once");
+                // The line is written meanwhile.
+                tokio::time::sleep(ECHO).await;
                 std::process::exit(1);
             }
         })),

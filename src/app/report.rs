@@ -5,7 +5,7 @@ use std::time::Duration;
 use orgdata_api::{KEY_VARIABLE, KeySource};
 use otlp_logs::Target;
 
-use crate::cli::Settings;
+use crate::cli::ExporterSettings;
 use crate::metrics::{Loop, Metrics};
 use crate::util::shown_duration;
 
@@ -13,7 +13,7 @@ use crate::util::shown_duration;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Logs what the exporter will do and with which settings, and warns of records that it will not deliver.
-pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) {
+pub(super) fn begin(settings: &ExporterSettings, addresses: &str, backlog_records: u64) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
         let interval = shown_duration(audit.poll_interval);
         let filtered = match settings.api.filters.is_empty() {

@@ -7,7 +7,6 @@ use bytesize::ByteSize;
 use orgdata_api::parse_time;
 
 use crate::tail::Start;
-use crate::util::refuse_months;
 
 /// The smallest limit of the state file, in bytes.
 const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
@@ -45,6 +44,15 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// humantime reads `M` as months, which is hardly ever meant.
+fn refuse_months(text: &str) -> Result<(), String> {
+    let mut units = text.split(|letter: char| !letter.is_alphabetic());
+    match units.any(|unit| unit == "M") {
+        true => Err("M would be months; write 1m for a minute, and 30d instead of a month".into()),
+        false => Ok(()),
+    }
+}
+
 /// Parses the beginning of a range of time.
 pub(crate) fn start(text: &str) -> Result<Start, String> {
     refuse_months(text)?;
@@ -57,6 +65,21 @@ pub(crate) fn start(text: &str) -> Result<Start, String> {
             .or_else(|| parse_time(text).map(Start::At))
             .ok_or_else(|| START_EXAMPLES.to_owned()),
     }
+}
+
+/// Parses one value of a list.
+pub(super) fn word(text: &str) -> Result<String, &'static str> {
+    match text.trim() {
+        "" => Err("a value is empty; give one, like OPEN, or leave out the flag"),
+        word => Ok(word.to_owned()),
+    }
+}
+
+/// Parses the id of a deal, and returns it as the API writes it.
+pub(super) fn deal_id(text: &str) -> Result<String, &'static str> {
+    let number = text.trim().parse::<i64>();
+    let number = number.map_err(|_| "it is not a whole number; give deal ids like 42")?;
+    Ok(number.to_string())
 }
 
 /// Parses a rate per second.

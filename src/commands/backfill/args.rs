@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use crate::cli::{Flags, Settings, values};
+use crate::cli::{ExporterSettings, Flags, values};
 use crate::tail::Start;
 
 /// `backfill`.
@@ -104,7 +104,7 @@ impl BackfillArgs {
     pub(super) fn end(
         &self,
         live: &Result<(Timestamp, Option<String>), String>,
-        settings: &Settings,
+        settings: &ExporterSettings,
         now: Timestamp,
     ) -> Result<Option<Timestamp>, String> {
         // One that this user cannot look at is there.

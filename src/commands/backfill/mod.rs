@@ -22,7 +22,7 @@ pub(crate) use args::adapted;
 use progress::Progress;
 
 use super::Failure;
-use crate::cli::{self, Settings};
+use crate::cli::{self, ExporterSettings};
 use crate::ledger::{self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError};
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
@@ -34,7 +34,7 @@ const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
 /// What to do, from the arguments.
 struct Plan {
     args: BackfillArgs,
-    settings: Settings,
+    settings: ExporterSettings,
     /// The end; `None` if it is the newest entry.
     until: Option<Timestamp>,
     /// The organization of the exporter whose beginning is the end.
@@ -67,7 +67,8 @@ impl Plan {
         flags.audit.enabled = true;
         flags.tickets.enabled = false;
         flags.web.config_file = None;
-        let settings = Settings::resolve(&flags, &cli::variable).map_err(Failure::in_settings)?;
+        let settings =
+            ExporterSettings::resolve(&flags, &cli::variable).map_err(Failure::in_settings)?;
         args.check(settings.otlp.is_some())
             .map_err(Failure::in_settings)?;
         let (mut until, mut organization) = (None, None);
@@ -204,7 +205,7 @@ fn of_progress(message: &str) -> String {
 }
 
 /// Returns where the counters of the exporter of `--state.path` begin, or its log records, and its organization.
-fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), String> {
+fn live(settings: &ExporterSettings, to: Target) -> Result<(Timestamp, Option<String>), String> {
     let Some(file) = &settings.ledger.path else {
         return Err("a state file in memory cannot be read".to_owned());
     };

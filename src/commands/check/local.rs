@@ -8,7 +8,7 @@ use exporter_web::WebConfig;
 use rustix::fs::{Access, access};
 
 use super::{Finding, bad, failed, good, warning};
-use crate::cli::Settings;
+use crate::cli::ExporterSettings;
 use crate::ledger::{self, Content, Look, OpenError};
 use crate::util::{counted, shown_duration};
 
@@ -110,7 +110,11 @@ pub(super) fn organization(of_key: &[String], look: Option<Look>) -> Option<Find
 }
 
 /// Tries each address. `held` says that an exporter runs with the state file of these settings.
-pub(super) async fn listen(settings: &Settings, held: bool, limit: Duration) -> Vec<Finding> {
+pub(super) async fn listen(
+    settings: &ExporterSettings,
+    held: bool,
+    limit: Duration,
+) -> Vec<Finding> {
     const CHECK: &str = "listen";
     let mut findings = Vec::new();
     if settings.web_config.has_file() {

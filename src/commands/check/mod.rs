@@ -17,7 +17,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
 
 use super::{Failure, printed};
-use crate::cli::{self, Flags, Settings};
+use crate::cli::{self, ExporterSettings, Flags};
 use crate::util::one_line;
 use given::Setting;
 
@@ -130,7 +130,7 @@ pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
 
 async fn findings(flags: &Flags) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let settings = Settings::resolve(flags, &cli::variable);
+    let settings = ExporterSettings::resolve(flags, &cli::variable);
     findings.push(match &settings {
         Ok(_) => good("settings", "valid"),
         Err(error) => failed("settings", cli::with_origin(error, error)),

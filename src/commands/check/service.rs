@@ -10,7 +10,7 @@ use orgdata_api::{
 };
 
 use super::{Finding, bad, failed, good, warning};
-use crate::cli::Settings;
+use crate::cli::ExporterSettings;
 use crate::metrics::Metrics;
 use crate::tail::Event;
 use crate::util::shown_duration;
@@ -22,7 +22,10 @@ const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 type Answer = Result<(Finding, Vec<String>, Option<SignedDuration>), ApiError>;
 
 /// Requests a page of each listing that is on. Returns also the organizations of their items.
-pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Vec<String>) {
+pub(super) async fn check(
+    settings: &ExporterSettings,
+    limit: Duration,
+) -> (Vec<Finding>, Vec<String>) {
     let mut api = settings.api.clone();
     api.timeout = limit;
     // The observer is not read.
@@ -114,7 +117,7 @@ fn shared_error(answers: &[(Endpoint, Option<Answer>)]) -> Option<&ApiError> {
 fn advise(
     check: &'static str,
     error: &ApiError,
-    settings: &Settings,
+    settings: &ExporterSettings,
     is_dispensable: bool,
 ) -> Finding {
     let (loop_name, scope) = match check == Endpoint::Tickets.as_str() {
@@ -153,7 +156,7 @@ fn advise(
 }
 
 /// Returns where the key comes from.
-fn place_of_key(settings: &Settings) -> String {
+fn place_of_key(settings: &ExporterSettings) -> String {
     match &settings.api.key {
         KeySource::File(path) => path.display().to_string(),
         KeySource::Value(_) => KEY_VARIABLE.to_owned(),
@@ -175,7 +178,7 @@ fn clock(ahead: SignedDuration) -> Finding {
 }
 
 /// Returns a finding for a page, and the organizations of its entries.
-fn audit_logs(page: &AuditPage, settings: &Settings) -> (Finding, Vec<String>) {
+fn audit_logs(page: &AuditPage, settings: &ExporterSettings) -> (Finding, Vec<String>) {
     let read = |item| Event::read(item, &settings.api.filters);
     let events: Vec<Event> = page.items().map(read).collect();
     let good_ones = events.iter().filter(|event| event.event.is_ok()).count();
