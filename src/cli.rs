@@ -13,7 +13,6 @@ use clap::error::{ContextKind, ContextValue};
 pub use flags::Flags;
 pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
 pub use resolve::ExporterSettings;
-pub(crate) use resolve::without_secrets;
 
 /// Returns a usage error as one line. If the value came from a variable the line names it.
 pub fn usage_error(error: &clap::Error) -> String {

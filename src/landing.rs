@@ -14,7 +14,9 @@ use crate::health::{HEALTHY_PATH, Health, READY_PATH, Stuck};
 use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
+use crate::metrics::snapshot::Label;
 use crate::metrics::{Loop, Metrics};
+use crate::util::shown_duration;
 
 /// The number of rows of a list of the most frequent.
 const TOP: usize = 10;
@@ -79,8 +81,8 @@ pub(crate) fn render(state: &Landing) -> String {
     };
     let mut links = vec![
         ("Metrics", &*state.telemetry_path),
-        ("Healthy?", HEALTHY_PATH),
-        ("Ready?", READY_PATH),
+        ("Health", HEALTHY_PATH),
+        ("Readiness", READY_PATH),
     ];
     if !REPOSITORY.is_empty() {
         links.push(("Documentation", REPOSITORY));
@@ -134,16 +136,20 @@ fn audit(metrics: &Metrics) -> Markup {
         () => "new events",
     };
     let (events, names) = (audit.events(), audit.names());
-    let shown = |actor: &str| match names.get(actor) {
-        Some(name) => format!("{name} ({actor})"),
-        None => actor.to_owned(),
-    };
     let types = events
         .iter()
-        .map(|(labels, count)| (labels.activity_type.to_string(), *count));
-    let actors = events
-        .iter()
-        .filter_map(|(labels, count)| Some((shown(labels.actor.as_deref()?), *count)));
+        .map(|(labels, count)| (vec![labels.activity_type.to_string()], *count));
+    let actors = events.iter().filter_map(|(labels, count)| {
+        let actor = labels.actor.as_deref()?;
+        let name = names.get(actor).cloned().unwrap_or_default();
+        Some((vec![actor.to_owned(), name], *count))
+    });
+    // Only ids have names.
+    let of_actors = match names.is_empty() {
+        true => &["Actor"][..],
+        false => &["Actor", "Name"],
+    };
+    let (held, hold) = audit.held();
     html! {
         section {
             h2 { "Audit events" }
@@ -155,8 +161,17 @@ fn audit(metrics: &Metrics) -> Markup {
                 (fact("Malformed", audit.total(Total::Malformed)))
                 (fact("Gaps", audit.total(Total::Gaps)))
             }
+            @if held > 0 {
+                p.muted {
+                    "Prometheus sees the latest increase of " (held) " series "
+                    (shown_duration(hold)) " after its first scrape of them (--metrics.zero-hold), so that increase() sees it too."
+                }
+            }
         }
-        div."grid wide tops" { (top("Events by activity type", types)) (top("Events by actor", actors)) }
+        div."grid wide tops" {
+            (top("Events by activity type", &["Activity type"], "Events", types))
+            (top("Events by actor", of_actors, "Events", actors))
+        }
     }
 }
 
@@ -165,9 +180,12 @@ fn tickets(metrics: &Metrics) -> Markup {
         return html! {};
     };
     let (open, all) = (snapshot.open.iter(), snapshot.by_state.iter());
+    let row = |labels: &[Label; 2]| labels.iter().map(ToString::to_string).collect();
+    let open = open.map(|(labels, group)| (row(labels), group.tickets));
+    let all = all.map(|(labels, group)| (row(labels), group.tickets));
     html! {
-        (top("Open tickets", open.map(|(labels, group)| (labels.join(" "), group.tickets))))
-        (top("All tickets", all.map(|(labels, group)| (labels.join(" "), group.tickets))))
+        (top("Open tickets", &["Ticket type", "Priority"], "Tickets", open))
+        (top("All tickets", &["State", "Ticket type"], "Tickets", all))
         section {
             h2 { "Ticket snapshot" }
             dl {
@@ -200,11 +218,16 @@ fn fact(what: &str, value: impl Render) -> Markup {
     html! { div { dt { (what) } dd { (value) } } }
 }
 
-/// The most frequent names, each with the sum of its counts.
-fn top(title: &str, counts: impl Iterator<Item = (String, u64)>) -> Markup {
-    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-    for (name, count) in counts.filter(|(_, count)| *count > 0) {
-        *sums.entry(name).or_default() += count;
+/// The most frequent values of some columns, each with the sum of its counts.
+fn top(
+    title: &str,
+    columns: &[&str],
+    unit: &str,
+    counts: impl Iterator<Item = (Vec<String>, u64)>,
+) -> Markup {
+    let mut sums: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    for (values, count) in counts.filter(|(_, count)| *count > 0) {
+        *sums.entry(values).or_default() += count;
     }
     let mut rows: Vec<_> = sums.into_iter().collect();
     rows.sort_by_key(|(_, count)| Reverse(*count));
@@ -214,10 +237,20 @@ fn top(title: &str, counts: impl Iterator<Item = (String, u64)>) -> Markup {
     html! {
         section {
             h2 { (title) }
-            ol { @for (name, sum) in rows.iter().take(TOP) {
-                li { bdi { @for part in short(name).split_inclusive('_') { (part) wbr; } } span { (sum) } }
-            } }
-            @if rows.is_empty() { p.muted { "None." } }
+            @if rows.is_empty() { p.muted { "None." } } @else {
+                table {
+                    thead { tr { @for column in columns { th { (column) } } th.number { (unit) } } }
+                    tbody { @for (values, sum) in rows.iter().take(TOP) {
+                        tr {
+                            @for (column, value) in columns.iter().zip(values) { td {
+                                @if value == "none" { "no " (column.to_lowercase()) }
+                                @else { bdi { @for part in short(value).split_inclusive('_') { (part) wbr; } } }
+                            } }
+                            td.number { (sum) }
+                        }
+                    } }
+                }
+            }
             @if rest > 0 { p.muted { "All others: " (rest) "." } }
         }
     }

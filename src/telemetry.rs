@@ -3,7 +3,6 @@
 mod lines;
 mod queue;
 mod spans;
-mod throttle;
 
 use std::io;
 use std::time::Duration;
@@ -12,16 +11,16 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::Level;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{FilterExt, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::util::counted;
 use lines::Lines;
 pub use lines::LogFormat;
 use queue::Queue;
 pub(crate) use queue::print;
 pub use spans::span_provider;
-use throttle::Throttle;
 
 /// The targets of the exporter's own log lines.
 const OWN_TARGETS: [&str; 4] = [
@@ -39,8 +38,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Telemetry {
     spans: Option<SdkTracerProvider>,
-    throttle: Throttle,
-    queue: Queue,
+    lines: Lines,
 }
 
 // === impl Telemetry ===
@@ -70,44 +68,37 @@ impl Telemetry {
                 .with_tracer(spans.tracer("orgdata_exporter"))
                 .with_filter(targets(Level::INFO))
         });
-        let others = if level > Level::INFO {
-            Level::INFO
-        } else {
-            Level::WARN.min(level)
+        let others = match level {
+            Level::DEBUG => Level::INFO,
+            level => level.min(Level::WARN),
         };
         let filter = targets(level).with_default(others);
-        let throttle = Throttle::default();
-        let queue = Queue::to_stderr(move |count| lines::dropped(format, count))?;
-        let lines = Lines {
-            format,
-            queue: queue.clone(),
+        let dropped = move |count| {
+            let count = counted(count, "log line", "log lines");
+            let message = format!("{count} dropped: nothing read standard error");
+            lines::warning(format, message)
         };
+        let lines = Lines::new(format, Queue::to_stderr(dropped)?);
         // Only tests install a second subscriber, and theirs may stay.
         let _ = tracing_subscriber::registry()
-            .with(lines.with_filter(filter.and(throttle.clone())))
+            .with(lines.clone().with_filter(filter))
             .with(layer)
             .try_init();
-        tokio::spawn(throttle.clone().report());
         // The default one waits for a reader of standard error.
         std::panic::set_hook(Box::new(|panic| {
             tracing::error!(%panic, "internal error; please report it");
         }));
-        Ok(Self {
-            spans,
-            throttle,
-            queue,
-        })
+        Ok(Self { spans, lines })
     }
 }
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        self.throttle.flush();
         if let Some(spans) = &self.spans {
             // A collector that is down must not delay the exit.
             let _ = spans.shutdown_with_timeout(FLUSH);
         }
-        self.queue.flush();
+        self.lines.flush();
     }
 }
 

@@ -42,6 +42,22 @@ pub(crate) fn shown_duration(duration: Duration) -> FormattedDuration {
     humantime::format_duration(Duration::from_millis(millis))
 }
 
+/// Returns the delay before the next attempt for a log line, in whole seconds.
+pub(crate) fn shown_wait(wait: Duration) -> FormattedDuration {
+    humantime::format_duration(Duration::from_secs(
+        wait.as_secs_f64().round().max(1.0) as u64
+    ))
+}
+
+/// Returns the end of a log message: what to do if trying again does not help.
+pub(crate) fn advice(must_act: bool) -> &'static str {
+    if must_act {
+        "; run \"orgdata-exporter check\""
+    } else {
+        ""
+    }
+}
+
 /// Returns a number with its noun: `1 dead letter`, `2 dead letters`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })

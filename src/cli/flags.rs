@@ -204,7 +204,7 @@ pub struct LogFlags {
 /// The name of the value of a flag that is on without a value too.
 const BOOL: &str = "BOOL";
 
-const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// `--metrics.actor-label`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

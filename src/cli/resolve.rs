@@ -119,10 +119,10 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
     let text = flags.api.base_url.as_ref().ok_or(
         "--api.base-url is missing; give the API's base URL, like https://api.example.com, or try `orgdata-exporter demo`",
     )?;
-    let shown = without_secrets(text);
-    let base_url =
-        BaseUrl::parse(text).map_err(|error| format!("--api.base-url {shown:?}: {error}"))?;
-    if base_url.to_string().ends_with("/v1") {
+    // A password in it must not be shown.
+    let base_url = BaseUrl::parse(text).map_err(|error| format!("--api.base-url: {error}"))?;
+    let shown = base_url.to_string();
+    if shown.ends_with("/v1") {
         return Err(format!("--api.base-url {shown:?}: remove /v1"));
     }
     if base_url.is_plain_remote() && !flags.api.allow_plain_http {
@@ -131,23 +131,6 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
         ));
     }
     Ok(base_url)
-}
-
-/// Returns a URL without user, password and query.
-pub(crate) fn without_secrets(text: &str) -> String {
-    const QUERY: [char; 2] = ['?', '#'];
-    let Some((before, host)) = text.rsplit_once('@') else {
-        return text.split(QUERY).next().unwrap_or_default().to_owned();
-    };
-    // What is after an @ in a query is not the host.
-    let host = match before.contains(QUERY) {
-        true => "",
-        false => host.split(QUERY).next().unwrap_or_default(),
-    };
-    match before.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://…@{host}"),
-        None => format!("…@{host}"),
-    }
 }
 
 fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, String> {

@@ -17,11 +17,11 @@ const MAX_FLUSH: Duration = Duration::from_millis(500);
 
 /// Lines for standard error; a clone is the same queue. The default has no thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue(pub(super) Arc<(Mutex<Waiting>, Condvar)>);
+pub(crate) struct Queue(Arc<(Mutex<Waiting>, Condvar)>);
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    pub(super) lines: String,
+struct Waiting {
+    lines: String,
     /// The number of lines that did not fit.
     dropped: u64,
     is_writing: bool,
@@ -72,6 +72,12 @@ impl Queue {
         let (waiting, changed) = &*self.0;
         let is_busy = |waiting: &mut Waiting| waiting.is_writing || !waiting.lines.is_empty();
         let _ = changed.wait_timeout_while(lock(waiting), MAX_FLUSH, is_busy);
+    }
+
+    /// Returns what no thread writes.
+    #[cfg(test)]
+    pub(super) fn take(&self) -> String {
+        std::mem::take(&mut lock(&self.0.0).lines)
     }
 
     /// Writes lines, for ever.

@@ -15,7 +15,7 @@ use super::Settings;
 use super::aggregate::Aggregate;
 use crate::ledger::OtherOrganization;
 use crate::metrics::snapshot::{Label, Snapshot};
-use crate::util::shown_duration;
+use crate::util::shown_wait;
 
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -235,6 +235,7 @@ impl Scanner {
             if !self.slow_logged && began.elapsed() > self.settings.max_age {
                 self.slow_logged = true;
                 tracing::warn!(
+                    loop = "tickets",
                     tickets = aggregate.tickets(),
                     total = page.total_count,
                     "the ticket scan takes longer than --tickets.max-age; ticket series are absent until it ends"
@@ -280,7 +281,7 @@ impl Scanner {
                     if limit < self.limit {
                         self.limit = (self.limit / 2).max(limit);
                         self.lowered_at = Some(Instant::now());
-                        tracing::debug!(limit = self.limit, "a page of tickets did not come");
+                        tracing::debug!(loop = "tickets", limit = self.limit, "a page of tickets did not come");
                     }
                     return Ok((page, limit));
                 }
@@ -305,7 +306,7 @@ impl Scanner {
                         return Err(error);
                     }
                     if wait > PAUSE {
-                        tracing::warn!(wait = %shown_duration(wait), "the API asks for a pause; the ticket scan waits");
+                        tracing::warn!(loop = "tickets", retry_in = %shown_wait(wait), "the API asks for a pause; the ticket scan waits");
                     }
                     pauses += 1;
                     tokio::time::sleep(wait).await;
@@ -327,6 +328,7 @@ impl Scanner {
         let last = self.last.as_ref().map_or(0, |last| last.malformed);
         if snapshot.malformed > last {
             tracing::warn!(
+                loop = "tickets",
                 tickets = snapshot.malformed,
                 example,
                 "some tickets have a field that cannot be read; they are counted without it"
@@ -355,6 +357,7 @@ impl Scanner {
             new.sort_unstable();
             let states = new.join(",");
             tracing::info!(
+                loop = "tickets",
                 states,
                 "tickets in these states do not count as open; --tickets.open-states sets which do"
             );

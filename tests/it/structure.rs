@@ -11,7 +11,7 @@ util: orgdata_api
 metrics: util ledger
 ledger: util
 health: util metrics
-landing: metrics health
+landing: util metrics health
 endpoints: metrics health landing
 tail: util metrics ledger health orgdata_api
 tickets: util metrics ledger health orgdata_api

@@ -197,7 +197,7 @@ impl Client {
             if !error.is_transient() || attempt >= attempts || is_long {
                 return Err(error);
             }
-            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
+            tracing::debug!(path = endpoint.path(), attempt, %error, "request failed; trying again");
             // A pause that the service asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
             match error.reason() {
@@ -234,6 +234,7 @@ impl Client {
         let result = exchange.instrument(span.clone()).await;
         let (duration, bytes) = (sent.elapsed(), received.body().len() as u64);
         self.0.observer.response(endpoint, duration, bytes);
+        let status = result.is_ok().then(|| received.status().as_u16());
         let result = result.and_then(|()| {
             span.record("http.response.status_code", received.status().as_u16());
             self.read_response(endpoint, received, &key, query.parse)
@@ -241,6 +242,16 @@ impl Client {
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
         }
+        tracing::debug!(
+            method = "GET",
+            path = endpoint.path(),
+            limit = query.pairs[0].1,
+            status,
+            bytes,
+            duration = %humantime::format_duration(Duration::from_millis(duration.as_millis() as u64)),
+            error = result.as_ref().err().map(|error| error.reason().as_str()),
+            "request"
+        );
         result
     }
 

@@ -4,10 +4,9 @@ use std::ffi::OsStr;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _};
-use orgdata_api::KEY_VARIABLE;
+use orgdata_api::{KEY_VARIABLE, location};
 use serde::Serialize;
 
-use crate::cli::without_secrets;
 use crate::commands::Cli;
 
 /// Flags that are shown with their defaults too.
@@ -83,7 +82,9 @@ fn of_flag(argument: &clap::Arg, given: &ArgMatches) -> Option<Setting> {
     let values = values.collect::<Vec<_>>().join(",");
     let value = match &*values {
         "" => return None,
-        url if url.contains("://") || name == "api.base-url" => without_secrets(url),
+        url if url.contains("://") || name == "api.base-url" => {
+            location(url, &[]).trim_end_matches('/').to_owned()
+        }
         // A report is meant to be passed on, and e-mail addresses are personal.
         address if address.contains('@') => "(not shown)".to_owned(),
         _ => values,

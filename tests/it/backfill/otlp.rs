@@ -218,7 +218,7 @@ async fn killed_or_stopped_at_any_moment_it_continues_where_it_was() {
             .reply(Reply::Status(tonic::Status::unavailable("away")));
     }
     let mut running = world.to_otlp("--shutdown.grace=100ms").start();
-    let is_away = |line: &str| line.contains("cannot deliver log records");
+    let is_away = |line: &str| line.contains("delivery failed");
     running
         .stderr()
         .until("the collector is away", is_away)
@@ -329,7 +329,7 @@ async fn a_backfill_whose_file_is_taken_over_ends_with_status_3() {
             .reply(Reply::Status(tonic::Status::unavailable("away")));
     }
     let mut first = world.to_otlp("").start();
-    let is_away = |line: &str| line.contains("cannot deliver log records");
+    let is_away = |line: &str| line.contains("delivery failed");
     first.stderr().until("the collector is away", is_away).await;
     world.peer.script.replies.lock().expect("lock").clear();
     std::fs::remove_file(world.path("p.db.lock")).expect("it is there");
@@ -351,7 +351,7 @@ async fn a_history_that_lost_records_is_never_called_complete() {
     }
     let flags = "--api.page-size=100 --shutdown.grace=100ms";
     let mut running = world.to_otlp(flags).start();
-    let is_away = |line: &str| line.contains("cannot deliver log records");
+    let is_away = |line: &str| line.contains("delivery failed");
     let stderr = running.stderr();
     stderr.until("the collector is away", is_away).await;
     assert_eq!(running.stop().await, Some(1));

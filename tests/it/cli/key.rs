@@ -133,7 +133,7 @@ async fn secrets_are_in_no_line_page_or_metric() {
     })
     .await;
     let exporter = exporter(&api.url())
-        .args(&["--log.level=trace", "--otlp.protocol=http/protobuf", token])
+        .args(&["--log.level=debug", "--otlp.protocol=http/protobuf", token])
         .start();
     exporter.until_value(UP, 1.0).await;
     let log = exporter.stderr().text();
