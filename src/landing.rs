@@ -40,11 +40,10 @@ pub(crate) struct Landing {
 /// Returns the page.
 pub(crate) fn render(state: &Landing) -> String {
     let (metrics, health) = (&state.metrics, &state.health);
-    let loops = Loop::ALL.map(|which| (which, metrics.loops.state(which)));
     let stuck = health.stuck();
-    let cards = loops.each_ref().map(|(which, loop_state)| {
-        let stuck = stuck.iter().find(|stuck| stuck.which == *which);
-        loop_card(*which, loop_state, stuck)
+    let cards = Loop::ALL.map(|which| {
+        let stuck = stuck.iter().find(|stuck| stuck.which == which);
+        loop_card(which, &metrics.loops.state(which), stuck)
     });
     let any = |word| cards.iter().any(|(other, _)| *other == word);
     let (is_ready, is_idle) = (health.is_ready(), metrics.exporter.is_idle());
@@ -55,22 +54,8 @@ pub(crate) fn render(state: &Landing) -> String {
         () if !is_ready || any("starting") => "Starting",
         () => "Working",
     };
-    let failing = loops
-        .iter()
-        .filter(|(_, loop_state)| loop_state.up == Some(false));
-    let failing = failing.map(|(_, loop_state)| loop_state.last_success.unwrap_or(state.started));
-    let stuck = stuck.iter();
-    let since = match summary {
-        "Stuck" => stuck.map(|stuck| Timestamp::now() - stuck.silent).min(),
-        "Failing" => failing.min(),
-        _ => None,
-    };
     let sections = html! {
-        p.summary {
-            strong { (summary) }
-            @if let Some(since) = since { " for " (since_then(since)) }
-            ". Running for " (since_then(state.started)) "."
-        }
+        p.summary { strong { (summary) } ". Running for " (since_then(state.started)) "." }
         @if is_idle {
             p { "Only the pod with index 0 reads the API; see --kubernetes.pod-index." }
         } @else if is_ready {
@@ -272,18 +257,14 @@ mod tests {
 
     use super::*;
 
-    fn landing(started: Timestamp) -> Landing {
-        Landing {
+    #[test]
+    fn the_page_says_working_only_after_each_loop_has_worked() {
+        let state = Landing {
             metrics: Metrics::new(Duration::ZERO),
             health: Health::default(),
             telemetry_path: "/metrics".to_owned(),
-            started,
-        }
-    }
-
-    #[test]
-    fn the_page_says_working_only_after_each_loop_has_worked() {
-        let state = landing(Timestamp::now());
+            started: Timestamp::now(),
+        };
         let says = |summary| render(&state).contains(&format!("<strong>{summary}<"));
         assert!(says("Starting"));
         state.metrics.loops.enable(Loop::Audit);
@@ -294,19 +275,5 @@ mod tests {
             state.metrics.loops.success(which);
         }
         assert!(says("Working"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_time_is_that_of_the_loop_that_is_stuck_and_not_of_one_that_fails() {
-        let state = landing(Timestamp::now() - SignedDuration::from_hours(2));
-        state.metrics.loops.enable(Loop::Otlp);
-        let loops = &state.metrics.loops;
-        loops.failure(Loop::Otlp, "connect", "refused");
-        state.health.set_ready();
-        assert!(render(&state).contains("<strong>Failing</strong> for 2h"));
-        loops.enable(Loop::Audit);
-        let _watched = state.health.watched(Loop::Audit);
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        assert!(render(&state).contains("<strong>Stuck</strong> for 1h. Running for 2h"));
     }
 }

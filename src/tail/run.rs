@@ -424,6 +424,7 @@ impl Tail {
             self.logged = summary;
             let due = self.due[self.last as usize];
             let wait = due.saturating_duration_since(Instant::now());
+            let is_new = loops.state(Loop::Audit).last_success.is_none();
             let api = match error {
                 TailError::Api(error) => Some(error),
                 _ => None,
@@ -436,7 +437,7 @@ impl Tail {
                 failures = self.failures,
                 retry_in = %shown_wait(wait),
                 "audit request failed{}",
-                advice(api.is_some_and(|error| !error.is_transient()))
+                advice(is_new || api.is_some_and(|error| !error.is_transient()))
             );
         }
     }

@@ -60,6 +60,7 @@ pub async fn run(
                 Err(error) => {
                     let message = message(&error, published);
                     if loops.failure(Loop::Tickets, error.summary(), message) {
+                        let is_new = loops.state(Loop::Tickets).last_success.is_none();
                         let api = match &error {
                             ScanError::Api(error) => Some(error),
                             _ => None,
@@ -71,7 +72,7 @@ pub async fn run(
                             retry_in = %shown_wait(timer.period()),
                             shown_until = published.shown_until().map(|until| display(format!("{until:.0}"))),
                             "ticket scan failed{}",
-                            advice(api.is_some_and(|error| !error.is_transient()))
+                            advice(is_new || api.is_some_and(|error| !error.is_transient()))
                         );
                     }
                 }

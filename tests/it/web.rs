@@ -391,7 +391,7 @@ async fn the_page_says_what_the_exporter_is_doing() {
     let texts = page.split('<').filter_map(|part| part.split_once('>'));
     let text: String = texts.map(|(_, text)| text).collect();
     for expected in [
-        "Failing for 0s. Running for 0s.",
+        "Failing. Running for 0s.",
         "Audit logsworkingLast success 0s ago.",
         "Ticketsstarting",
         "Log recordsfailingLast failure 0s ago: connect; the log says more.",

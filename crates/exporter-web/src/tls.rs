@@ -71,19 +71,6 @@ fn error(field: &str, message: impl Display) -> String {
     format!("tls_server_config.{field}: {message}")
 }
 
-// === impl ClientAuth ===
-
-impl ClientAuth {
-    /// Returns its name in Go.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "NoClientCert",
-            Self::IfGiven => "VerifyClientCertIfGiven",
-            Self::Required => "RequireAndVerifyClientCert",
-        }
-    }
-}
-
 // === impl Tls ===
 
 impl Tls {
