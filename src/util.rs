@@ -79,6 +79,9 @@ mod tests {
         let shown = |nanos| shown_duration(Duration::from_nanos(nanos)).to_string();
         assert_eq!(shown(1_432_987_654), "1s 432ms");
         assert_eq!([shown(90_000_000_000), shown(0)], ["1m 30s", "0s"]);
+        let waits = [0, 1_432, 1_500, 61_000].map(Duration::from_millis);
+        let waits = waits.map(|wait| shown_wait(wait).to_string());
+        assert_eq!(waits, ["1s", "1s", "2s", "1m 1s"]);
     }
 
     #[test]

@@ -14,14 +14,21 @@ const WRONG: &str = "
 dead-letters => list, replay, drop
 --audit.poll-interval=fast URL => --audit.poll-interval | fast | 15s
 --audit.poll-interval=1M URL => 1M | write 1m for a minute
+--audit.poll-interval=15 URL => --audit.poll-interval | 15 | 15s
+--metrics.zero-hold=-1s URL => --metrics.zero-hold | 15s
+--audit.activity-types=A,,B URL => --audit.activity-types | a value is empty
 --audit.start=1M URL => --audit.start | write 1m for a minute
 --audit.start=yesterday URL => --audit.start | yesterday | oldest
+--audit.start=-1h URL => --audit.start | -1h | oldest
+--audit.start=2026-31-01 URL => --audit.start | oldest
 --api.timeout=0s URL => --api.timeout | 0s | longer than 0
 --audit.reread-interval=500000000000years URL => --audit.reread-interval | hundred years
 --api.page-size=1001 URL => --api.page-size | 1001 is not in 1..=1000
 --otlp.batch-size=0 URL => --otlp.batch-size | 0 is not in 1..=100000
 --api.max-requests-per-second=0 URL => --api.max-requests-per-second | 0.001 | 0.5
+--api.max-requests-per-second=nan URL => --api.max-requests-per-second | nan | 0.5
 --state.max-size=1 URL => --state.max-size | 1 | 8MiB
+--state.max-size=big URL => --state.max-size | big | 256MiB
 --metrics.actor-label=mail URL => --metrics.actor-label | mail | id, name, hash, none
 --metrics.actor-label=hash URL => --metrics.hash-key-file
 --metrics.actor-label=hash --metrics.hash-key-file=/dev/zero URL => --metrics.hash-key-file | 4 MiB
