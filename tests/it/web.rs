@@ -287,11 +287,14 @@ async fn a_scraper_sees_increases_after_the_hold_and_curl_always_sees_the_truth(
         for client in people {
             assert_eq!(shown(client).await, "3", "{client:?}");
         }
+        let explains = async || server.text("/").await.contains("--metrics.zero-hold");
+        assert!(explains().await, "why a scraper sees less");
         // Nothing of this is a scrape: a complete response to a scraper is.
         server.request(Method::HEAD, "/metrics", &[scraper]).await;
         assert_eq!(shown(scraper).await, "0", "{scraper:?}");
         assert_eq!(shown(people[1]).await, "3");
         assert_eq!(shown(scraper).await, "3", "{scraper:?}");
+        assert!(!explains().await, "the hold is over");
     }
 }
 
