@@ -42,7 +42,7 @@ pub(crate) fn shown_duration(duration: Duration) -> FormattedDuration {
     humantime::format_duration(Duration::from_millis(millis))
 }
 
-/// Returns the delay before the next attempt for a log line, in whole seconds.
+/// Returns a delay for a log line, in whole seconds.
 pub(crate) fn shown_wait(wait: Duration) -> FormattedDuration {
     humantime::format_duration(Duration::from_secs(
         wait.as_secs_f64().round().max(1.0) as u64

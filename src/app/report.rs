@@ -79,6 +79,6 @@ pub(super) async fn log_when_working(metrics: Metrics) {
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
     let tickets = metrics.tickets.snapshot().map(|shown| shown.tickets);
-    let newest_event = metrics.audit.newest().map(tracing::field::display);
+    let newest_event = metrics.audit.newest().map(|at| format!("{at:.3}"));
     tracing::info!(tickets, newest_event, "working");
 }

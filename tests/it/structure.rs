@@ -12,7 +12,7 @@ metrics: util ledger
 ledger: util
 health: util metrics
 landing: util metrics health
-endpoints: metrics health landing
+endpoints: util metrics health landing
 tail: util metrics ledger health orgdata_api
 tickets: util metrics ledger health orgdata_api
 entry: ledger orgdata_api
