@@ -283,13 +283,8 @@ impl Tail {
         let is_new = self.state().contact.is_none();
         let step = self.sweep.page(request, &fetched.view, util::now());
         let (wait, is_stuck, rows) = (step.wait, step.is_stuck, fetched.view.rows.len());
-        tracing::debug!(
-            loop = "audit",
-            task = request.task.as_str(),
-            entries = rows,
-            new = step.take.len(),
-            "audit page"
-        );
+        let (task, new) = (request.task.as_str(), step.take.len());
+        tracing::debug!(loop = "audit", task, entries = rows, new, "audit page");
         let mut gaps: Vec<Gap> = step.gap.iter().cloned().collect();
         if !was_begun && self.sweep.is_begun() {
             gaps.extend(self.recreated_at.filter(|_| is_new).map(Gap::recreated));
@@ -358,20 +353,14 @@ impl Tail {
                 return Err(error);
             }
         };
-        tracing::debug!(
-            loop = "audit",
-            entries,
-            counted = changes.events.iter().map(|(_, rise)| rise).sum::<u64>(),
-            "commit"
-        );
+        let counted: u64 = changes.events.iter().map(|(_, rise)| rise).sum();
+        tracing::debug!(loop = "audit", entries, counted, "commit");
         self.sweep.pruned(changes.pruned);
         self.saved = Instant::now();
         for gap in &gaps {
             tracing::error!(
-                loop = "audit",
-                reason = gap.reason.as_str(),
-                "gap in the audit logs: {}",
-                gap.message
+                loop = "audit", reason = gap.reason.as_str(),
+                "gap in the audit logs: {}", gap.message
             );
         }
         self.organization = organization.or(self.organization.take());
@@ -405,11 +394,7 @@ impl Tail {
         }
         self.metrics.loops.success(Loop::Audit);
         if self.failures > 0 {
-            tracing::info!(
-                loop = "audit",
-                failures = self.failures,
-                "audit requests work again"
-            );
+            tracing::info!(loop = "audit", failures = self.failures, "audit requests work again");
             self.failures = 0;
         }
     }
@@ -429,15 +414,11 @@ impl Tail {
                 TailError::Api(error) => Some(error),
                 _ => None,
             };
+            let must_act = is_new || api.is_some_and(|error| !error.is_transient());
             tracing::warn!(
-                loop = "audit",
-                task = self.last.as_str(),
-                %error,
-                status = api.and_then(ApiError::status),
-                failures = self.failures,
-                retry_in = %shown_wait(wait),
-                "audit request failed{}",
-                advice(is_new || api.is_some_and(|error| !error.is_transient()))
+                loop = "audit", task = self.last.as_str(), failures = self.failures, %error,
+                status = api.and_then(ApiError::status), retry_in = %shown_wait(wait),
+                "audit request failed{}", advice(must_act)
             );
         }
     }
