@@ -59,8 +59,10 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
         ("api", &api.base_url()),
         ("key", "variable ORGDATA_API_KEY"),
         ("log_records", collector),
-        ("audit_logs", "every 100ms, log records from 1day"),
-        ("tickets", "every 200ms, open states OPEN"),
+        ("audit_logs", "100ms"),
+        ("start", "1day"),
+        ("tickets", "200ms"),
+        ("open_states", "OPEN"),
         ("state", ":memory:"),
         ("state_max_size", "256.0 MiB"),
     ] {
