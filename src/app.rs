@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::Settings;
+use crate::cli::ExporterSettings;
 use crate::endpoints;
 use crate::health::Health;
 use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
@@ -31,7 +31,7 @@ const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
 /// An exporter that has its ports, and is not running yet.
 #[derive(Debug)]
 pub struct App {
-    settings: Settings,
+    settings: ExporterSettings,
     bound: Bound,
     parts: Parts,
 }
@@ -51,7 +51,7 @@ impl App {
     ///
     /// # Errors
     /// If one of them cannot be used.
-    pub async fn bind(settings: Settings) -> Result<Self, Failure> {
+    pub async fn bind(settings: ExporterSettings) -> Result<Self, Failure> {
         let parts = Parts::new(&settings)?;
         let bound = exporter_web::bind(&settings.web, settings.web_config.clone()).await;
         Ok(Self {
@@ -104,7 +104,7 @@ impl App {
 // === impl Parts ===
 
 impl Parts {
-    fn new(settings: &Settings) -> Result<Self, Failure> {
+    fn new(settings: &ExporterSettings) -> Result<Self, Failure> {
         let metrics = Metrics::new(settings.zero_hold);
         let client =
             Client::new(settings.api.clone(), metrics.api.clone()).map_err(Failure::in_settings)?;
@@ -126,7 +126,7 @@ impl<S: Export + 'static> Parts<S> {
     /// Opens the state file, and reads and sends until `shutdown`.
     async fn work(
         self,
-        settings: &Settings,
+        settings: &ExporterSettings,
         addresses: &str,
         health: &Health,
         shutdown: &CancellationToken,
@@ -157,7 +157,7 @@ impl<S: Export + 'static> Parts<S> {
         self,
         ledger: LedgerHandle,
         state: LedgerState,
-        settings: &Settings,
+        settings: &ExporterSettings,
         addresses: &str,
         health: &Health,
         shutdown: &CancellationToken,
@@ -244,7 +244,7 @@ impl<S: Export + 'static> Parts<S> {
 }
 
 /// Returns the certificates whose end is shown.
-fn certificates(settings: &Settings, sender: Option<&Sender>) -> Vec<Certificate> {
+fn certificates(settings: &ExporterSettings, sender: Option<&Sender>) -> Vec<Certificate> {
     let config = settings.web_config.clone();
     let web = Box::new(move || Timestamp::try_from(config.certificate_not_after()?).ok());
     let mut certificates: Vec<Certificate> = vec![("web", web)];

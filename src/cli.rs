@@ -1,6 +1,6 @@
 //! The exporter's flags, their variables, and the settings that follow from them.
 //!
-//! Arguments come in two stages: [`Flags`] as they were given, and [`Settings`] as the parts of the program take them.
+//! Arguments come in two stages: [`Flags`] as they were given, and [`ExporterSettings`] as the parts of the program take them.
 
 mod flags;
 mod resolve;
@@ -12,8 +12,7 @@ use clap::error::{ContextKind, ContextValue};
 
 pub use flags::Flags;
 pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
-pub use resolve::Settings;
-pub(crate) use resolve::without_secrets;
+pub use resolve::ExporterSettings;
 
 /// Returns a usage error as one line. If the value came from a variable the line names it.
 pub fn usage_error(error: &clap::Error) -> String {

@@ -25,6 +25,7 @@ use crate::landing::{self, Landing};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::{Format, true_values};
 use crate::metrics::negotiate;
+use crate::util::shown_wait;
 
 /// The size of the pieces in which a text is sent, in bytes.
 const PIECE: usize = 16 * 1024;
@@ -118,7 +119,7 @@ async fn healthy(State(health): State<Health>) -> Response {
     }
     let lines = stuck.iter().map(|stuck| {
         let (name, seconds) = (stuck.which.as_str(), stuck.silent.as_secs());
-        tracing::warn!(loop = name, seconds, "a loop makes no progress");
+        tracing::warn!(loop = name, silent = %shown_wait(stuck.silent), "the loop makes no progress");
         format!("The {name} loop has made no progress for {seconds} s.\n")
     });
     let lines: String = lines.collect();

@@ -14,7 +14,9 @@ use crate::health::{HEALTHY_PATH, Health, READY_PATH, Stuck};
 use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
+use crate::metrics::snapshot::Label;
 use crate::metrics::{Loop, Metrics};
+use crate::util::shown_duration;
 
 /// The number of rows of a list of the most frequent.
 const TOP: usize = 10;
@@ -38,11 +40,10 @@ pub(crate) struct Landing {
 /// Returns the page.
 pub(crate) fn render(state: &Landing) -> String {
     let (metrics, health) = (&state.metrics, &state.health);
-    let loops = Loop::ALL.map(|which| (which, metrics.loops.state(which)));
     let stuck = health.stuck();
-    let cards = loops.each_ref().map(|(which, loop_state)| {
-        let stuck = stuck.iter().find(|stuck| stuck.which == *which);
-        loop_card(*which, loop_state, stuck)
+    let cards = Loop::ALL.map(|which| {
+        let stuck = stuck.iter().find(|stuck| stuck.which == which);
+        loop_card(which, &metrics.loops.state(which), stuck)
     });
     let any = |word| cards.iter().any(|(other, _)| *other == word);
     let (is_ready, is_idle) = (health.is_ready(), metrics.exporter.is_idle());
@@ -53,22 +54,8 @@ pub(crate) fn render(state: &Landing) -> String {
         () if !is_ready || any("starting") => "Starting",
         () => "Working",
     };
-    let failing = loops
-        .iter()
-        .filter(|(_, loop_state)| loop_state.up == Some(false));
-    let failing = failing.map(|(_, loop_state)| loop_state.last_success.unwrap_or(state.started));
-    let stuck = stuck.iter();
-    let since = match summary {
-        "Stuck" => stuck.map(|stuck| Timestamp::now() - stuck.silent).min(),
-        "Failing" => failing.min(),
-        _ => None,
-    };
     let sections = html! {
-        p.summary {
-            strong { (summary) }
-            @if let Some(since) = since { " for " (since_then(since)) }
-            ". Running for " (since_then(state.started)) "."
-        }
+        p.summary { strong { (summary) } ". Running for " (since_then(state.started)) "." }
         @if is_idle {
             p { "Only the pod with index 0 reads the API; see --kubernetes.pod-index." }
         } @else if is_ready {
@@ -79,8 +66,8 @@ pub(crate) fn render(state: &Landing) -> String {
     };
     let mut links = vec![
         ("Metrics", &*state.telemetry_path),
-        ("Healthy?", HEALTHY_PATH),
-        ("Ready?", READY_PATH),
+        ("Health", HEALTHY_PATH),
+        ("Readiness", READY_PATH),
     ];
     if !REPOSITORY.is_empty() {
         links.push(("Documentation", REPOSITORY));
@@ -134,16 +121,20 @@ fn audit(metrics: &Metrics) -> Markup {
         () => "new events",
     };
     let (events, names) = (audit.events(), audit.names());
-    let shown = |actor: &str| match names.get(actor) {
-        Some(name) => format!("{name} ({actor})"),
-        None => actor.to_owned(),
-    };
     let types = events
         .iter()
-        .map(|(labels, count)| (labels.activity_type.to_string(), *count));
-    let actors = events
-        .iter()
-        .filter_map(|(labels, count)| Some((shown(labels.actor.as_deref()?), *count)));
+        .map(|(labels, count)| (vec![labels.activity_type.to_string()], *count));
+    let actors = events.iter().filter_map(|(labels, count)| {
+        let actor = labels.actor.as_deref()?;
+        let name = names.get(actor).cloned().unwrap_or_default();
+        Some((vec![actor.to_owned(), name], *count))
+    });
+    // Only ids have names.
+    let of_actors = match names.is_empty() {
+        true => &["Actor"][..],
+        false => &["Actor", "Name"],
+    };
+    let (held, hold) = audit.held();
     html! {
         section {
             h2 { "Audit events" }
@@ -155,8 +146,17 @@ fn audit(metrics: &Metrics) -> Markup {
                 (fact("Malformed", audit.total(Total::Malformed)))
                 (fact("Gaps", audit.total(Total::Gaps)))
             }
+            @if held > 0 {
+                p.muted {
+                    "Prometheus sees the latest increase of " (held) " series "
+                    (shown_duration(hold)) " after its first scrape of them (--metrics.zero-hold), so that increase() sees it too."
+                }
+            }
         }
-        div."grid wide tops" { (top("Events by activity type", types)) (top("Events by actor", actors)) }
+        div."grid wide tops" {
+            (top("Events by activity type", &["Activity type"], "Events", types))
+            (top("Events by actor", of_actors, "Events", actors))
+        }
     }
 }
 
@@ -165,9 +165,12 @@ fn tickets(metrics: &Metrics) -> Markup {
         return html! {};
     };
     let (open, all) = (snapshot.open.iter(), snapshot.by_state.iter());
+    let row = |labels: &[Label; 2]| labels.iter().map(ToString::to_string).collect();
+    let open = open.map(|(labels, group)| (row(labels), group.tickets));
+    let all = all.map(|(labels, group)| (row(labels), group.tickets));
     html! {
-        (top("Open tickets", open.map(|(labels, group)| (labels.join(" "), group.tickets))))
-        (top("All tickets", all.map(|(labels, group)| (labels.join(" "), group.tickets))))
+        (top("Open tickets", &["Ticket type", "Priority"], "Tickets", open))
+        (top("All tickets", &["State", "Ticket type"], "Tickets", all))
         section {
             h2 { "Ticket snapshot" }
             dl {
@@ -200,11 +203,16 @@ fn fact(what: &str, value: impl Render) -> Markup {
     html! { div { dt { (what) } dd { (value) } } }
 }
 
-/// The most frequent names, each with the sum of its counts.
-fn top(title: &str, counts: impl Iterator<Item = (String, u64)>) -> Markup {
-    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-    for (name, count) in counts.filter(|(_, count)| *count > 0) {
-        *sums.entry(name).or_default() += count;
+/// The most frequent values of some columns, each with the sum of its counts.
+fn top(
+    title: &str,
+    columns: &[&str],
+    unit: &str,
+    counts: impl Iterator<Item = (Vec<String>, u64)>,
+) -> Markup {
+    let mut sums: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    for (values, count) in counts.filter(|(_, count)| *count > 0) {
+        *sums.entry(values).or_default() += count;
     }
     let mut rows: Vec<_> = sums.into_iter().collect();
     rows.sort_by_key(|(_, count)| Reverse(*count));
@@ -214,10 +222,20 @@ fn top(title: &str, counts: impl Iterator<Item = (String, u64)>) -> Markup {
     html! {
         section {
             h2 { (title) }
-            ol { @for (name, sum) in rows.iter().take(TOP) {
-                li { bdi { @for part in short(name).split_inclusive('_') { (part) wbr; } } span { (sum) } }
-            } }
-            @if rows.is_empty() { p.muted { "None." } }
+            @if rows.is_empty() { p.muted { "None." } } @else {
+                table {
+                    thead { tr { @for column in columns { th { (column) } } th.number { (unit) } } }
+                    tbody { @for (values, sum) in rows.iter().take(TOP) {
+                        tr {
+                            @for (column, value) in columns.iter().zip(values) { td {
+                                @if value == "none" { "no " (column.to_lowercase()) }
+                                @else { bdi { @for part in short(value).split_inclusive('_') { (part) wbr; } } }
+                            } }
+                            td.number { (sum) }
+                        }
+                    } }
+                }
+            }
             @if rest > 0 { p.muted { "All others: " (rest) "." } }
         }
     }
@@ -239,18 +257,14 @@ mod tests {
 
     use super::*;
 
-    fn landing(started: Timestamp) -> Landing {
-        Landing {
+    #[test]
+    fn the_page_says_working_only_after_each_loop_has_worked() {
+        let state = Landing {
             metrics: Metrics::new(Duration::ZERO),
             health: Health::default(),
             telemetry_path: "/metrics".to_owned(),
-            started,
-        }
-    }
-
-    #[test]
-    fn the_page_says_working_only_after_each_loop_has_worked() {
-        let state = landing(Timestamp::now());
+            started: Timestamp::now(),
+        };
         let says = |summary| render(&state).contains(&format!("<strong>{summary}<"));
         assert!(says("Starting"));
         state.metrics.loops.enable(Loop::Audit);
@@ -261,19 +275,5 @@ mod tests {
             state.metrics.loops.success(which);
         }
         assert!(says("Working"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_time_is_that_of_the_loop_that_is_stuck_and_not_of_one_that_fails() {
-        let state = landing(Timestamp::now() - SignedDuration::from_hours(2));
-        state.metrics.loops.enable(Loop::Otlp);
-        let loops = &state.metrics.loops;
-        loops.failure(Loop::Otlp, "connect", "refused");
-        state.health.set_ready();
-        assert!(render(&state).contains("<strong>Failing</strong> for 2h"));
-        loops.enable(Loop::Audit);
-        let _watched = state.health.watched(Loop::Audit);
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        assert!(render(&state).contains("<strong>Stuck</strong> for 1h. Running for 2h"));
     }
 }

@@ -3,19 +3,24 @@
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use orgdata_exporter::cli::{self, Flags, Settings};
+use orgdata_exporter::cli::{self, ExporterSettings, Flags};
 use orgdata_exporter::commands::{
     self, Cli, Command, Failure, backfill, check, completions, dead_letters, demo, healthcheck,
     simulate,
 };
 use orgdata_exporter::telemetry::{Telemetry, span_provider};
 use orgdata_exporter::{app, shutdown};
+#[cfg(target_os = "linux")]
+use rustix::process::DumpableBehavior;
 use tokio::runtime::{Builder, Runtime};
 
 /// The maximum number of threads for what does not block.
 const MAX_THREADS: usize = 4;
 
 fn main() -> ExitCode {
+    // A core dump or another process of this user could read the key.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // The HTTP and gRPC clients use the process's TLS provider. Only a second call fails.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let parsed = Cli::command().try_get_matches();
@@ -48,11 +53,11 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     let result = match cli.command {
         None => exporter(&runtime, &cli.flags),
         Some(Command::Demo(flags)) => {
-            let _telemetry = telemetry(&flags);
+            let _telemetry = telemetry(&flags)?;
             runtime.block_on(demo::run(*flags, matches))
         }
         Some(Command::Backfill(args)) => {
-            let _telemetry = telemetry(&args.flags);
+            let _telemetry = telemetry(&args.flags)?;
             runtime.block_on(backfill::run(*args, shutdown::on_signal()))
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),
@@ -74,8 +79,9 @@ fn threads() -> usize {
 }
 
 fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
-    let settings = Settings::resolve(flags, &cli::variable).map_err(Failure::in_settings)?;
-    let _telemetry = telemetry(flags);
+    let settings =
+        ExporterSettings::resolve(flags, &cli::variable).map_err(Failure::in_settings)?;
+    let _telemetry = telemetry(flags)?;
     runtime.block_on(async {
         // A signal is noticed from here on, also while the state file is opened.
         let shutdown = shutdown::on_signal();
@@ -85,17 +91,15 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     })
 }
 
-fn telemetry(flags: &Flags) -> Telemetry {
-    let telemetry = Telemetry::install(
-        flags.log.level,
-        flags.log.format,
-        span_provider(&cli::variable),
-    );
+fn telemetry(flags: &Flags) -> Result<Telemetry, Failure> {
+    let spans = span_provider(&cli::variable);
+    let telemetry = Telemetry::install(flags.log.level, flags.log.format, spans)
+        .map_err(|error| Failure::at_run_time(format!("cannot start the log: {error}")))?;
     for variable in commands::unknown_variables() {
         tracing::warn!(
             variable,
             "unknown variable has no effect; correct its name or unset it"
         );
     }
-    telemetry
+    Ok(telemetry)
 }

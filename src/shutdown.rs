@@ -1,6 +1,5 @@
 //! Signals: the first SIGTERM or SIGINT stops the program in order, a second one at once, and SIGHUP reloads files.
 
-use std::io;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,35 +13,37 @@ const ECHO: Duration = Duration::from_millis(300);
 pub fn on_signal() -> CancellationToken {
     let token = CancellationToken::new();
     let stop = token.clone();
-    match next_signal() {
-        Ok(first) => drop(tokio::spawn(async move {
-            first.await;
-            stop.cancel();
-            tokio::time::sleep(ECHO).await;
-            // A new listener does not see the signals of the meantime.
-            if let Ok(second) = next_signal() {
-                second.await;
-                tracing::warn!("second signal: exiting at once");
-                std::process::exit(1);
-            }
-        })),
+    let signals = signal(SignalKind::terminate());
+    let signals = signals.and_then(|first| Ok((first, signal(SignalKind::interrupt())?)));
+    let (mut terminate, mut interrupt) = match signals {
+        Ok(signals) => signals,
         Err(error) => {
             tracing::warn!(%error, "cannot listen for signals; only SIGKILL ends the program");
+            return token;
         }
-    }
+    };
+    tokio::spawn(async move {
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        next().await;
+        stop.cancel();
+        let echoes = async {
+            loop {
+                next().await;
+            }
+        };
+        let _ = tokio::time::timeout(ECHO, echoes).await;
+        next().await;
+        tracing::warn!("second signal: exiting at once");
+        // The line is written meanwhile.
+        tokio::time::sleep(ECHO).await;
+        std::process::exit(1);
+    });
     token
-}
-
-/// Waits for a signal that ends the program, from the call on.
-fn next_signal() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// Calls `reload` on SIGHUP, which then does not end the process. Call it inside the runtime.

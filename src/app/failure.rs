@@ -1,10 +1,10 @@
 //! The outcome of the exporter or a command that failed.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use crate::cli;
 use crate::ledger::OpenError;
+use crate::telemetry;
 
 /// Why the exporter or a command failed: the line for standard error and the exit status.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Failure {
     /// Prints the message, unless a report has said why, and returns the exit status.
     pub fn exit(&self) -> ExitCode {
         if !self.message.is_empty() {
-            let _ = writeln!(io::stderr(), "orgdata-exporter: {}", self.message);
+            telemetry::print(format!("orgdata-exporter: {}\n", self.message));
         }
         ExitCode::from(self.status)
     }
@@ -79,6 +79,7 @@ impl From<OpenError> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::path::Path;
 
     use rustix::io::Errno;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use orgdata_api::{KEY_VARIABLE, KeySource};
 use otlp_logs::Target;
 
-use crate::cli::Settings;
+use crate::cli::ExporterSettings;
 use crate::metrics::{Loop, Metrics};
 use crate::util::shown_duration;
 
@@ -13,25 +13,11 @@ use crate::util::shown_duration;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Logs what the exporter will do and with which settings, and warns of records that it will not deliver.
-pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) {
-    let audit_logs = settings.audit.as_ref().map(|audit| {
-        let interval = shown_duration(audit.poll_interval);
-        let filtered = match settings.api.filters.is_empty() {
-            true => "",
-            false => ", filtered",
-        };
-        format!(
-            "every {interval}, log records from {}{filtered}",
-            audit.start
-        )
-    });
-    let tickets = settings.tickets.as_ref().map(|tickets| {
-        let interval = shown_duration(tickets.scan_interval);
-        format!(
-            "every {interval}, open states {}",
-            tickets.open_states.join(",")
-        )
-    });
+pub(super) fn begin(settings: &ExporterSettings, addresses: &str, backlog_records: u64) {
+    let (audit, tickets) = (settings.audit.as_ref(), settings.tickets.as_ref());
+    let every = |interval: Option<Duration>| {
+        interval.map_or("off".to_owned(), |every| shown_duration(every).to_string())
+    };
     let log_records = settings.otlp.as_ref().map(|otlp| match &otlp.target {
         Target::Collector(connection) => connection.to_string(),
         Target::Stdout(_) => "standard output".to_owned(),
@@ -45,9 +31,12 @@ pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) 
         version = env!("CARGO_PKG_VERSION"),
         api = %settings.api.base_url,
         key,
-        audit_logs = audit_logs.as_deref().unwrap_or("off"),
-        tickets = tickets.as_deref().unwrap_or("off"),
-        log_records = log_records.as_deref().unwrap_or("to no collector"),
+        audit_logs = every(audit.map(|audit| audit.poll_interval)),
+        start = audit.map(|audit| audit.start.to_string()),
+        filtered = !settings.api.filters.is_empty(),
+        tickets = every(tickets.map(|tickets| tickets.scan_interval)),
+        open_states = tickets.map(|tickets| tickets.open_states.join(",")),
+        log_records = log_records.as_deref().unwrap_or("off"),
         state = %settings.ledger.shown_path().display(),
         state_max_size = %bytesize::ByteSize(settings.ledger.max_size).display().iec(),
         "listening"
@@ -79,6 +68,6 @@ pub(super) async fn log_when_working(metrics: Metrics) {
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
     let tickets = metrics.tickets.snapshot().map(|shown| shown.tickets);
-    let newest_event = metrics.audit.newest().map(tracing::field::display);
+    let newest_event = metrics.audit.newest().map(|at| format!("{at:.3}"));
     tracing::info!(tickets, newest_event, "working");
 }

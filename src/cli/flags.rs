@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser as _};
-use clap::{Arg, ArgAction, Args, ValueEnum};
+use clap::{Arg, ArgAction, Args, ValueEnum, value_parser};
 use exporter_web::WebArgs;
 
 use super::values;
 use crate::relay::OtlpFlags;
 use crate::tail::Start;
 use crate::telemetry::LogFormat;
-use crate::util::between;
 
 /// The default of `--state.path`.
 pub(crate) const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
@@ -64,7 +63,7 @@ pub struct ApiFlags {
     pub max_requests_per_second: f64,
     /// Number of items to request per page, 1 to 1000
     #[arg(id = "api.page-size", long, value_name = "NUMBER")]
-    #[arg(default_value = "1000", value_parser = between(1, 1000))]
+    #[arg(default_value = "1000", value_parser = value_parser!(u32).range(1..=1000))]
     pub page_size: u32,
     /// File with root certificates (PEM) for the API, in addition to those of the system
     #[arg(id = "api.ca-file", long, value_name = "FILE")]
@@ -91,18 +90,19 @@ pub struct AuditFlags {
     pub start: Start,
     /// Only these activity types; repeatable
     #[arg(id = "audit.activity-types", long, value_name = "TYPE")]
-    #[arg(value_delimiter = ',')]
+    #[arg(value_delimiter = ',', value_parser = values::word)]
     pub activity_types: Vec<String>,
     /// Only these deals; repeatable
-    #[arg(id = "audit.deal-ids", long, value_name = "ID", value_delimiter = ',')]
+    #[arg(id = "audit.deal-ids", long, value_name = "ID")]
+    #[arg(value_delimiter = ',', value_parser = values::deal_id)]
     pub deal_ids: Vec<String>,
     /// Only events of these actors; repeatable
     #[arg(id = "audit.actor-emails", long, value_name = "EMAIL")]
-    #[arg(value_delimiter = ',')]
+    #[arg(value_delimiter = ',', value_parser = values::word)]
     pub actor_emails: Vec<String>,
     /// Only events on these target users; repeatable
     #[arg(id = "audit.target-emails", long, value_name = "EMAIL")]
-    #[arg(value_delimiter = ',')]
+    #[arg(value_delimiter = ',', value_parser = values::word)]
     pub target_emails: Vec<String>,
     /// Time between two re-reads, which find entries that appeared late
     #[arg(id = "audit.reread-interval", long, value_name = "DURATION")]
@@ -131,11 +131,12 @@ pub struct TicketFlags {
     pub max_age: Duration,
     /// States that count as open, separated by commas
     #[arg(id = "tickets.open-states", long, value_name = "STATES")]
-    #[arg(default_value = "OPEN", value_delimiter = ',')]
+    #[arg(default_value = "OPEN", value_delimiter = ',', value_parser = values::word)]
     pub open_states: Vec<String>,
     /// Priorities of linked deals, highest first, separated by commas; unknown ones rank last
     #[arg(id = "tickets.priorities", long, value_name = "PRIORITIES")]
-    #[arg(default_value = "BLOCKER,HIGH,MEDIUM,LOW", value_delimiter = ',')]
+    #[arg(default_value = "BLOCKER,HIGH,MEDIUM,LOW")]
+    #[arg(value_delimiter = ',', value_parser = values::word)]
     pub priorities: Vec<String>,
 }
 
@@ -152,7 +153,7 @@ pub struct MetricsFlags {
     pub hash_key_file: Option<PathBuf>,
     /// Maximum number of actors with a label of their own; events of others are counted as actor="other"
     #[arg(id = "metrics.max-actors", long, value_name = "NUMBER")]
-    #[arg(default_value = "1000", value_parser = between(0, 100_000))]
+    #[arg(default_value = "1000", value_parser = value_parser!(u32).range(..=100_000))]
     pub max_actors: u32,
     /// An actor without events for this long may lose its label to another one
     #[arg(id = "metrics.actor-idle", long, value_name = "DURATION")]
@@ -197,14 +198,13 @@ pub struct LogFlags {
     pub shutdown_grace: Duration,
     /// In a StatefulSet of several pods: the index of this pod. Only the pod with index 0 reads the API; the others are idle
     #[arg(id = "kubernetes.pod-index", long, value_name = "INDEX")]
-    #[arg(value_parser = between(0, 1_000_000))]
     pub pod_index: Option<u32>,
 }
 
 /// The name of the value of a flag that is on without a value too.
 const BOOL: &str = "BOOL";
 
-const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// `--metrics.actor-label`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -24,7 +24,7 @@ const MIN_HASH_KEY: usize = 16;
 
 /// Checked settings, one field for each part of the program.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ExporterSettings {
     /// The API client.
     pub api: orgdata_api::Settings,
     /// The audit tail; `None` if it is off.
@@ -47,9 +47,9 @@ pub struct Settings {
     pub is_active: bool,
 }
 
-// === impl Settings ===
+// === impl ExporterSettings ===
 
-impl Settings {
+impl ExporterSettings {
     /// Checks everything that can be checked without a connection. `env` reads one variable; an empty one is unset.
     ///
     /// # Errors
@@ -58,7 +58,12 @@ impl Settings {
         let env = &|name: &str| env(name).filter(|value| !value.is_empty());
         let base_url = base_url(flags)?;
         let key = key(flags, env)?;
-        let filters = filters(flags)?;
+        let filters = Filters {
+            activity_types: flags.audit.activity_types.clone(),
+            deal_ids: flags.audit.deal_ids.clone(),
+            actor_emails: flags.audit.actor_emails.clone(),
+            target_emails: flags.audit.target_emails.clone(),
+        };
         let otlp = Delivery::from_env(&flags.otlp, env)?;
         let audit = flags.audit.enabled.then_some(tail::Settings {
             poll_interval: flags.audit.poll_interval,
@@ -68,7 +73,17 @@ impl Settings {
             page_size: flags.api.page_size,
             excluded: tail::Excluded::default(),
         });
-        let tickets = tickets(flags)?;
+        let tickets = flags.tickets.enabled.then(|| tickets::Settings {
+            scan_interval: flags.tickets.scan_interval,
+            // The series must not be absent between two scans that work.
+            max_age: flags
+                .tickets
+                .max_age
+                .max(flags.tickets.scan_interval.saturating_mul(2)),
+            open_states: flags.tickets.open_states.clone(),
+            priorities: flags.tickets.priorities.clone(),
+            page_size: flags.api.page_size,
+        });
         if audit.is_none() && tickets.is_none() {
             return Err(
                 "--audit.enabled=false and --tickets.enabled=false leave nothing to do; enable one of them"
@@ -105,32 +120,18 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
     let text = flags.api.base_url.as_ref().ok_or(
         "--api.base-url is missing; give the API's base URL, like https://api.example.com, or try `orgdata-exporter demo`",
     )?;
-    let shown = without_secrets(text);
-    let base_url =
-        BaseUrl::parse(text).map_err(|error| format!("--api.base-url {shown:?}: {error}"))?;
+    // A password in it must not be shown.
+    let base_url = BaseUrl::parse(text).map_err(|error| format!("--api.base-url: {error}"))?;
+    let shown = base_url.to_string();
+    if shown.ends_with("/v1") {
+        return Err(format!("--api.base-url {shown:?}: remove /v1"));
+    }
     if base_url.is_plain_remote() && !flags.api.allow_plain_http {
         return Err(format!(
             "--api.base-url {shown:?} would send the API key unencrypted over the network; use https://, or give --api.allow-plain-http to allow it"
         ));
     }
     Ok(base_url)
-}
-
-/// Returns a URL without user, password and query.
-pub(crate) fn without_secrets(text: &str) -> String {
-    const QUERY: [char; 2] = ['?', '#'];
-    let Some((before, host)) = text.rsplit_once('@') else {
-        return text.split(QUERY).next().unwrap_or_default().to_owned();
-    };
-    // What is after an @ in a query is not the host.
-    let host = match before.contains(QUERY) {
-        true => "",
-        false => host.split(QUERY).next().unwrap_or_default(),
-    };
-    match before.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://…@{host}"),
-        None => format!("…@{host}"),
-    }
 }
 
 fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, String> {
@@ -148,51 +149,15 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
     Ok(source)
 }
 
-fn filters(flags: &Flags) -> Result<Filters, String> {
-    let deal_ids = trimmed(&flags.audit.deal_ids).into_iter();
-    let deal_ids = deal_ids.map(|id| match id.parse::<i64>() {
-        // As the API writes it.
-        Ok(number) => Ok(number.to_string()),
-        Err(_) => Err(format!(
-            "--audit.deal-ids {id:?} is not a whole number; give deal ids like 42"
-        )),
-    });
-    let deal_ids = deal_ids.collect::<Result<_, _>>()?;
-    Ok(Filters {
-        activity_types: trimmed(&flags.audit.activity_types),
-        deal_ids,
-        actor_emails: trimmed(&flags.audit.actor_emails),
-        target_emails: trimmed(&flags.audit.target_emails),
-    })
-}
-
-fn tickets(flags: &Flags) -> Result<Option<tickets::Settings>, String> {
-    let open_states = trimmed(&flags.tickets.open_states);
-    if open_states.is_empty() {
-        return Err(
-            "--tickets.open-states is empty; name at least one state, like OPEN".to_owned(),
-        );
-    }
-    Ok(flags.tickets.enabled.then(|| tickets::Settings {
-        scan_interval: flags.tickets.scan_interval,
-        // The series must not be absent between two scans that work.
-        max_age: flags
-            .tickets
-            .max_age
-            .max(flags.tickets.scan_interval.saturating_mul(2)),
-        open_states,
-        priorities: trimmed(&flags.tickets.priorities),
-        page_size: flags.api.page_size,
-    }))
-}
-
 fn ledger_settings(
     flags: &Flags,
     base_url: &BaseUrl,
     filters: &Filters,
     outbox: bool,
 ) -> Result<ledger::LedgerOptions, String> {
-    let paths = trimmed(&flags.otlp.redact);
+    let paths = flags.otlp.redact.iter().map(|path| path.trim());
+    let paths = paths.filter(|path| !path.is_empty()).map(str::to_owned);
+    let paths: Vec<_> = paths.collect();
     let is_wrong = |path: &&String| path.split('.').any(|key| key.trim().is_empty());
     if let Some(path) = paths.iter().find(is_wrong) {
         return Err(format!(
@@ -240,10 +205,4 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, String> {
         ring::hmac::HMAC_SHA256,
         secret,
     )))
-}
-
-fn trimmed(values: &[String]) -> Vec<String> {
-    let values = values.iter().map(|value| value.trim());
-    let values = values.filter(|value| !value.is_empty());
-    values.map(str::to_owned).collect()
 }

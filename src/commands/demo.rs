@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::app::App;
-use crate::cli::{self, Flags, Settings};
+use crate::cli::{self, ExporterSettings, Flags};
 use crate::relay::Delivery;
 use crate::shutdown;
 use crate::simulator::{Config, Simulator};
@@ -90,12 +90,12 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
 }
 
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.
-fn settings(flags: &Flags) -> Result<Settings, Failure> {
+fn settings(flags: &Flags) -> Result<ExporterSettings, Failure> {
     let env = |name: &str| match name {
         KEY_VARIABLE => Some(KEY.to_owned()),
         _ => cli::variable(name),
     };
-    let mut settings = Settings::resolve(flags, &env).map_err(Failure::in_settings)?;
+    let mut settings = ExporterSettings::resolve(flags, &env).map_err(Failure::in_settings)?;
     if settings.otlp.is_none() {
         let stdout = Delivery::to_stdout(&flags.otlp, &env);
         settings.otlp = Some(stdout.map_err(Failure::in_settings)?);

@@ -216,6 +216,14 @@ impl AuditMetrics {
             .collect()
     }
 
+    /// Returns the number of series of events whose increase scrapers do not see yet, and the length of the hold.
+    pub fn held(&self) -> (usize, Duration) {
+        let (now, table) = (Instant::now(), lock(&self.table));
+        let series = table.events.values();
+        let held = series.filter(|series| series.is_held(now, self.zero_hold));
+        (held.count(), self.zero_hold)
+    }
+
     /// Returns the committed value of a counter without labels.
     pub fn total(&self, total: Total) -> u64 {
         lock(&self.table).totals[total as usize].total()

@@ -128,6 +128,12 @@ impl Series {
         counter.encode(encoder)
     }
 
+    /// Returns whether scrapers see an older value at `now`.
+    pub(super) fn is_held(&self, now: Instant, zero_hold: Duration) -> bool {
+        let hold = self.hold.as_ref();
+        hold.is_some_and(|hold| hold.introduced < self.total) && !self.is_visible(now, zero_hold)
+    }
+
     fn is_visible(&self, now: Instant, zero_hold: Duration) -> bool {
         let scraped_at = self.hold.as_ref().map(|hold| hold.scraped_at);
         zero_hold.is_zero()

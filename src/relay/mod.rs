@@ -5,11 +5,10 @@ mod run;
 
 use std::collections::BTreeMap;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use otlp_logs::{Connection, Given, Lines, Signal, Target, resource};
 
 use crate::metrics::build::VERSION;
-use crate::util::between;
 
 pub use run::{Next, Relay};
 
@@ -46,7 +45,7 @@ pub struct OtlpFlags {
     pub protocol: Option<String>,
     /// Maximum number of records per request, which is never larger than 3 MiB
     #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
-    #[arg(default_value = "512", value_parser = between(1, 100_000))]
+    #[arg(default_value = "512", value_parser = value_parser!(u32).range(1..=100_000))]
     pub batch_size: u32,
     /// Include names and pictures of users in records
     #[arg(

@@ -20,7 +20,7 @@ use crate::health::Health;
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::build::VERSION;
 use crate::metrics::{Loop, Loops, OtlpMetrics};
-use crate::util::{self, Backoff, shown_duration};
+use crate::util::{self, Backoff, advice, shown_duration, shown_wait};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 const MAX_REQUEST: usize = 3 * 1024 * 1024;
@@ -130,11 +130,16 @@ impl<S: Export + 'static> Relay<S> {
     pub async fn round(&mut self) -> Next {
         let error = match self.try_round().await {
             Ok(next) => return next,
-            Err(error) => format!("cannot deliver log records: {error}"),
+            Err(error) => error.to_string(),
         };
         let wait = self.backoff.next(None);
         if !std::mem::replace(&mut self.ledger_failed, true) {
-            tracing::warn!(retry_in = %shown_duration(wait), "{error}; no log record is lost or sent twice");
+            tracing::warn!(
+                loop = "otlp",
+                error,
+                retry_in = %shown_wait(wait),
+                "delivery failed; no log record is lost or sent twice"
+            );
         }
         self.loops.failure(Loop::Otlp, "state file", error);
         Next::After(wait)
@@ -147,7 +152,7 @@ impl<S: Export + 'static> Relay<S> {
         let batch = self.ledger.outbox_batch(skip, records, bytes);
         let batch = batch.await?;
         if std::mem::take(&mut self.ledger_failed) {
-            tracing::info!("the state file works again");
+            tracing::info!(loop = "otlp", "the state file works again");
             // The next answer shows whether the collector works.
             self.answered_at = None;
         }
@@ -167,7 +172,16 @@ impl<S: Export + 'static> Relay<S> {
         let body = self
             .envelope
             .request(batch.iter().map(|record| &record.bytes));
+        let (bytes, sent) = (body.len(), Instant::now());
         let verdict = self.send(body).await;
+        tracing::debug!(
+            loop = "otlp",
+            records = batch.len(),
+            bytes,
+            duration = %shown_duration(sent.elapsed()),
+            outcome = verdict.reason().map_or("accepted", Reason::as_str),
+            "delivery"
+        );
         let (fate, waits) = self.bisect.answered(batch.len(), &verdict);
         self.settled(batch, is_witness, fate, &verdict);
         let next = match &verdict {
@@ -244,7 +258,9 @@ impl<S: Export + 'static> Relay<S> {
                 self.metrics.records_rejected.inc_by(rejected);
                 self.metrics.records_sent.inc_by(count - rejected);
                 tracing::warn!(
-                    "the collector rejected {rejected} of {count} log records without saying which; all of them are now dead letters: {message}"
+                    loop = "otlp",
+                    error = message,
+                    "the collector rejected {rejected} of {count} log records without saying which; all of them are now dead letters"
                 );
                 Some((DeadReason::PartlyRejected, message.clone()))
             }
@@ -254,9 +270,10 @@ impl<S: Export + 'static> Relay<S> {
                     _ => DeadReason::Refused,
                 };
                 tracing::warn!(
+                    loop = "otlp",
                     reason = reason.as_str(),
-                    "the collector rejected a log record, which is now a dead letter: {}",
-                    refusal.message
+                    error = refusal.message,
+                    "the collector rejected a log record, which is now a dead letter"
                 );
                 Some((reason, refusal.message.clone()))
             }
@@ -281,7 +298,7 @@ impl<S: Export + 'static> Relay<S> {
         self.answered_at = Some(Instant::now());
         self.backoff.reset();
         if self.loops.success(Loop::Otlp) {
-            tracing::info!("log records are delivered again");
+            tracing::info!(loop = "otlp", "log records are delivered again");
         }
     }
 
@@ -290,21 +307,16 @@ impl<S: Export + 'static> Relay<S> {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
         let summary = format!("{message} ({reason})");
-        let shown = format!("cannot deliver log records: {summary}");
-        if self.loops.failure(Loop::Otlp, summary, shown) {
-            let next = if refusal.reason.is_about_settings() {
-                "a setting here or at the collector must change"
-            } else {
-                "the exporter tries again"
-            };
+        if self.loops.failure(Loop::Otlp, summary.clone(), summary) {
             tracing::warn!(
+                loop = "otlp",
+                error = message,
                 reason,
                 backlog_records = self.ledger.backlog(),
-                retry_in = %shown_duration(wait),
-                "cannot deliver log records: {message}; what waits stays in the state file until it works; {next}"
+                retry_in = %shown_wait(wait),
+                "delivery failed; log records wait in the state file{}",
+                advice(refusal.reason.is_about_settings())
             );
-        } else {
-            tracing::debug!(reason, retry_in = %shown_duration(wait), "cannot deliver log records: {message}");
         }
         Next::After(wait)
     }

@@ -18,7 +18,7 @@ use crate::ledger::{
     Commit, Gap, History, LedgerError, LedgerHandle, LedgerState, OtherOrganization, TailState,
 };
 use crate::metrics::{Loop, Metrics};
-use crate::util::{self, shown_duration};
+use crate::util::{self, advice, shown_wait};
 
 /// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -288,10 +288,12 @@ impl Tail {
         let is_new = self.state().contact.is_none();
         let step = self.sweep.page(request, &fetched.view, util::now());
         let (wait, is_stuck, rows) = (step.wait, step.is_stuck, fetched.view.rows.len());
+        let (task, new) = (request.task.as_str(), step.take.len());
+        tracing::debug!(loop = "audit", task, entries = rows, new, "audit page");
         let mut gaps: Vec<Gap> = step.gap.iter().cloned().collect();
         if !was_begun && self.sweep.is_begun() {
             gaps.extend(self.recreated_at.filter(|_| is_new).map(Gap::recreated));
-            tracing::info!(start = %self.settings.start, "first sync is done; counting begins");
+            tracing::info!(loop = "audit", start = %self.settings.start, "first sync is done; counting begins");
         }
         self.apply(fetched, step, gaps).await?;
         match request.task {
@@ -335,12 +337,13 @@ impl Tail {
         self.save(commit).await?;
         if filtered > 0 {
             tracing::warn!(
+                loop = "audit",
                 entries = filtered,
                 "the API ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
             );
         }
         for (id, problem) in odd {
-            tracing::warn!(id, problem, "an audit log entry is not as documented");
+            tracing::warn!(loop = "audit", id, error = problem, "an audit log entry is not as documented");
         }
         Ok(())
     }
@@ -349,6 +352,7 @@ impl Tail {
     async fn save(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
         commit.tail = Some(self.state().clone());
         let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
+        let entries = commit.entries.len();
         let changes = match self.ledger.commit(commit).await {
             Ok(changes) => changes,
             Err(error) => {
@@ -356,13 +360,14 @@ impl Tail {
                 return Err(error);
             }
         };
+        let counted: u64 = changes.events.iter().map(|(_, rise)| rise).sum();
+        tracing::debug!(loop = "audit", entries, counted, "commit");
         self.sweep.pruned(changes.pruned);
         self.saved = Instant::now();
         for gap in &gaps {
             tracing::error!(
-                reason = gap.reason.as_str(),
-                "gap in the audit logs: {}",
-                gap.message
+                loop = "audit", reason = gap.reason.as_str(),
+                "gap in the audit logs: {}", gap.message
             );
         }
         self.organization = organization.or(self.organization.take());
@@ -387,7 +392,7 @@ impl Tail {
 
     fn apply_filters(&mut self, filters: String) {
         if self.state().filters != filters {
-            tracing::info!("the filters changed; the newest entries are read again");
+            tracing::info!(loop = "audit", "the filters changed; the newest entries are read again");
             self.sweep.change_filters(filters);
         }
     }
@@ -408,7 +413,7 @@ impl Tail {
             }
         }
         if self.failures > 0 {
-            tracing::info!(failures = self.failures, "the audit logs can be read again");
+            tracing::info!(loop = "audit", failures = self.failures, "audit requests work again");
             self.failures = 0;
         }
     }
@@ -423,7 +428,17 @@ impl Tail {
             self.logged = summary;
             let due = self.due[self.last as usize];
             let wait = due.saturating_duration_since(Instant::now());
-            tracing::warn!(%error, task = self.last.as_str(), failures = self.failures, retry_in = %shown_duration(wait), "audit request failed");
+            let is_new = loops.state(Loop::Audit).last_success.is_none();
+            let api = match error {
+                TailError::Api(error) => Some(error),
+                _ => None,
+            };
+            let must_act = is_new || api.is_some_and(|error| !error.is_transient());
+            tracing::warn!(
+                loop = "audit", task = self.last.as_str(), failures = self.failures, %error,
+                status = api.and_then(ApiError::status), retry_in = %shown_wait(wait),
+                "audit request failed{}", advice(must_act)
+            );
         }
     }
 
@@ -433,11 +448,12 @@ impl Tail {
         }
         if full {
             tracing::warn!(
+                loop = "audit",
                 "the state file is full: the collector has not accepted the log records in it, or a reader prevents WAL truncation; the audit loop pauses"
             );
         } else {
             // While a full file drains, it is full again after a few pages.
-            tracing::debug!("the state file has room again; the audit loop continues");
+            tracing::debug!(loop = "audit", "the state file has room again; the audit loop continues");
         }
         self.metrics.audit.paused(full);
     }

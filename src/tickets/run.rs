@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orgdata_api::Client;
+use orgdata_api::{ApiError, Client};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -10,6 +10,7 @@ use super::Settings;
 use super::scan::{ScanError, Scanner};
 use crate::health::Health;
 use crate::metrics::{Loop, Metrics, TicketMetrics};
+use crate::util::{advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
@@ -36,15 +37,20 @@ pub async fn run(
             match health.request(Loop::Tickets, scanner.round(&client)).await {
                 Ok((snapshot, doubt)) => {
                     if loops.success(Loop::Tickets) {
-                        tracing::info!(tickets = snapshot.tickets, "ticket scans work again");
+                        tracing::info!(
+                            loop = "tickets",
+                            tickets = snapshot.tickets,
+                            "ticket scans work again"
+                        );
                     }
                     match doubt {
                         Some(doubt) if consistent => tracing::warn!(
-                            %doubt,
+                            loop = "tickets",
+                            error = %doubt,
                             "the ticket snapshot may lack tickets; it is published as not consistent"
                         ),
                         None if !consistent => {
-                            tracing::info!("the ticket snapshot is consistent again");
+                            tracing::info!(loop = "tickets", "the ticket snapshot is consistent again");
                         }
                         _ => {}
                     }
@@ -53,9 +59,21 @@ pub async fn run(
                 }
                 Err(error) => {
                     let message = message(&error, published);
-                    match loops.failure(Loop::Tickets, error.summary(), &*message) {
-                        true => tracing::error!("{message}"),
-                        false => tracing::debug!("{message}"),
+                    if loops.failure(Loop::Tickets, error.summary(), message) {
+                        let is_new = loops.state(Loop::Tickets).last_success.is_none();
+                        let api = match &error {
+                            ScanError::Api(error) => Some(error),
+                            _ => None,
+                        };
+                        tracing::warn!(
+                            loop = "tickets",
+                            %error,
+                            status = api.and_then(ApiError::status),
+                            retry_in = %shown_wait(timer.period()),
+                            shown_until = published.shown_until().map(|until| display(format!("{until:.0}"))),
+                            "ticket scan failed{}",
+                            advice(is_new || api.is_some_and(|error| !error.is_transient()))
+                        );
                     }
                 }
             }

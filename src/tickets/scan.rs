@@ -14,7 +14,7 @@ use super::Settings;
 use super::aggregate::Aggregate;
 use crate::ledger::OtherOrganization;
 use crate::metrics::snapshot::Snapshot;
-use crate::util::shown_duration;
+use crate::util::{shown_duration, shown_wait};
 
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -241,8 +241,9 @@ impl Scanner {
                     if offset == 0 || wait > self.settings.max_age {
                         return Err(error);
                     }
-                    let wait_for = shown_duration(wait);
-                    tracing::info!(wait = %wait_for, "the API asks for a pause; the ticket scan waits");
+                    if wait > PAUSE {
+                        tracing::warn!(loop = "tickets", retry_in = %shown_wait(wait), "the API asks for a pause; the ticket scan waits");
+                    }
                     sleep(wait).await;
                 }
                 R::Timeout | R::ServerError | R::Malformed | R::Connect | R::TooLarge
@@ -268,6 +269,7 @@ impl Scanner {
         let last = self.last.replace(snapshot.clone());
         if snapshot.malformed > last.as_ref().map_or(0, |last| last.malformed) {
             tracing::warn!(
+                loop = "tickets",
                 tickets = snapshot.malformed,
                 example,
                 "some tickets have a field that cannot be read; they are counted without it"
@@ -275,6 +277,7 @@ impl Scanner {
         }
         if duration > self.settings.max_age {
             tracing::warn!(
+                loop = "tickets",
                 tickets = snapshot.tickets,
                 took = %shown_duration(duration),
                 "the ticket scan took longer than --tickets.max-age; ticket series were absent until it ended"
@@ -289,6 +292,7 @@ impl Scanner {
         if !states.is_empty() {
             let states = Vec::from_iter(states).join(",");
             tracing::info!(
+                loop = "tickets",
                 states,
                 "tickets in these states do not count as open; --tickets.open-states sets which do"
             );

@@ -11,8 +11,8 @@ util: orgdata_api
 metrics: util ledger
 ledger: util
 health: util metrics
-landing: metrics health
-endpoints: metrics health landing
+landing: util metrics health
+endpoints: util metrics health landing
 tail: util metrics ledger health orgdata_api
 tickets: util metrics ledger health orgdata_api
 entry: ledger orgdata_api

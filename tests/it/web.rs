@@ -272,11 +272,14 @@ async fn a_scraper_sees_increases_after_the_hold_and_curl_always_sees_the_truth(
         for client in people {
             assert_eq!(shown(client).await, "3", "{client:?}");
         }
+        let explains = async || server.text("/").await.contains("--metrics.zero-hold");
+        assert!(explains().await, "why a scraper sees less");
         // Nothing of this is a scrape: a complete response to a scraper is.
         server.request(Method::HEAD, "/metrics", &[scraper]).await;
         assert_eq!(shown(scraper).await, "0", "{scraper:?}");
         assert_eq!(shown(people[1]).await, "3");
         assert_eq!(shown(scraper).await, "3", "{scraper:?}");
+        assert!(!explains().await, "the hold is over");
     }
 }
 
@@ -376,16 +379,16 @@ async fn the_page_says_what_the_exporter_is_doing() {
     let texts = page.split('<').filter_map(|part| part.split_once('>'));
     let text: String = texts.map(|(_, text)| text).collect();
     for expected in [
-        "Failing for 0s. Running for 0s.",
+        "Failing. Running for 0s.",
         "Audit logsworkingLast success 0s ago.",
         "Ticketsstarting",
         "Log recordsfailingLast failure 0s ago: connect; the log says more.",
         "Readingpaused: the state file is full",
         "Found late1Malformed0Gaps2",
-        "Events by activity typeDEAL_UPDATED49",
-        "Ada Lovelace (10)7",
-        "Open ticketsBUG BLOCKER1",
-        "All ticketsCLOSED BUG1",
+        "Events by activity typeActivity typeEventsDEAL_UPDATED49",
+        "10Ada Lovelace7",
+        "Open ticketsTicket typePriorityTicketsBUGBLOCKER1",
+        "All ticketsStateTicket typeTicketsCLOSEDBUG1",
         "Consistentyes",
         "Overdue1",
         "Backlog17Sent since the start512Dead letters0State file1.0 MiB",

@@ -25,7 +25,7 @@ async fn assert_waits(exporter: &Exporter, reason: &str, words: &str) {
     let scrape = waits.await;
     assert_eq!(scrape.value("orgdata_up{loop=\"otlp\"}"), Some(0.0));
     assert_eq!(scrape.sum(DEAD_LETTERS), 0.0);
-    let named = |line: &str| line.contains("cannot deliver log records") && line.contains(words);
+    let named = |line: &str| line.contains("delivery failed") && line.contains(words);
     let log = exporter.stderr().text();
     assert!(log.lines().any(named), "no line has '{words}': {log}");
 }

@@ -178,6 +178,20 @@ impl Launch {
         self
     }
 
+    /// Runs it as a user without privileges.
+    pub(crate) fn unprivileged(mut self) -> Self {
+        if is_root() {
+            let user = [
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ];
+            self.wrapper = user.map(str::to_owned).into();
+        }
+        self
+    }
+
     /// Runs it where another one has its mounted file system.
     pub(crate) fn beside(mut self, other: &Exporter) -> Self {
         let pid = other.child.id().to_string();
@@ -206,8 +220,17 @@ impl Launch {
 
     /// Starts it with pipes that the test itself reads, or closes.
     pub(crate) fn spawn(self) -> (tokio::process::Child, Arc<TempDir>) {
+        self.spawn_to(Stdio::piped(), Stdio::piped())
+    }
+
+    /// Starts it with this standard output and standard error.
+    pub(crate) fn spawn_to(
+        self,
+        out: impl Into<Stdio>,
+        err: impl Into<Stdio>,
+    ) -> (tokio::process::Child, Arc<TempDir>) {
         let mut command = tokio::process::Command::from(self.command());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(out).stderr(err);
         (command.kill_on_drop(true).spawn().unwrap(), self.dir)
     }
 
@@ -404,14 +427,17 @@ impl Exporter {
 
     /// Returns a path as the exporter itself sees it, also below what is mounted for it alone.
     pub(crate) fn inside(&self, path: &Path) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
-        root.join(path.strip_prefix("/").unwrap())
+        self.proc("root").join(path.strip_prefix("/").unwrap())
+    }
+
+    /// Returns the path of a file of `/proc` about it.
+    pub(crate) fn proc(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.child.id()))
     }
 
     /// Returns its memory in MiB, now and at the peak.
     pub(crate) fn memory(&self) -> [f64; 2] {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let status = status.unwrap();
+        let status = fs::read_to_string(self.proc("status")).unwrap();
         ["VmRSS", "VmHWM"].map(|name| {
             let mut lines = status.lines();
             let kib = lines.find_map(|line| line.strip_prefix(name)).unwrap();

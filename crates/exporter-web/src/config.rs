@@ -143,7 +143,7 @@ impl Current {
     fn log(&self, path: &Path) {
         let (tls, basic_auth, client_auth) = self.protections();
         tracing::info!(
-            file = %path.display(), tls, ?client_auth, basic_auth,
+            file = %path.display(), tls, client_certificates = client_auth != ClientAuth::Off, basic_auth,
             "web configuration loaded"
         );
     }

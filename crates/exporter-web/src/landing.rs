@@ -1,7 +1,7 @@
 //! The frame of a page for people: what an exporter is doing, in its own sections.
 //!
 //! The style sheet knows these classes: `grid` (sections side by side; `wide` for lists), `head` (a title and a badge),
-//! `badge` (`good`, `bad`, `wait`), `muted`, `error` and `summary`. The frame runs no scripts, and `maud` escapes every value.
+//! `badge` (`good`, `bad`, `wait`), `number` (in a table), `muted`, `error` and `summary`. The frame runs no scripts, and `maud` escapes every value.
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;

@@ -1,6 +1,7 @@
 //! The client of both listings: request budget, time limit, retries, and one place where a response becomes a page. The
 //! key goes to one host only, and time and body are bounded.
 
+use std::error::Error as _;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -26,7 +27,7 @@ use super::key::KeySource;
 use super::observer::Observer;
 use super::page::{AuditPage, TicketPage};
 use super::query::{BaseUrl, Filters};
-use super::sanitize::{MAX_EXAMINED, error_chain, location, prefix};
+use super::sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, prefix};
 
 /// The number of requests that one call sends for a transient error, and for one that took the time limit.
 const ATTEMPTS: u32 = 4;
@@ -197,7 +198,7 @@ impl Client {
             if !error.is_transient() || attempt >= attempts || is_long {
                 return Err(error);
             }
-            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
+            tracing::debug!(path = endpoint.path(), attempt, %error, "request failed; trying again");
             // A pause that the service asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
             match error.reason() {
@@ -234,6 +235,7 @@ impl Client {
         let result = exchange.instrument(span.clone()).await;
         let (duration, bytes) = (sent.elapsed(), received.body().len() as u64);
         self.0.observer.response(endpoint, duration, bytes);
+        let status = result.is_ok().then(|| received.status().as_u16());
         let result = result.and_then(|()| {
             span.record("http.response.status_code", received.status().as_u16());
             self.read_response(endpoint, received, &key, query.parse)
@@ -241,6 +243,16 @@ impl Client {
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
         }
+        tracing::debug!(
+            method = "GET",
+            path = endpoint.path(),
+            limit = query.pairs[0].1,
+            status,
+            bytes,
+            duration = %humantime::format_duration(Duration::from_millis(duration.as_millis() as u64)),
+            error = result.as_ref().err().map(|error| error.reason().as_str()),
+            "request"
+        );
         result
     }
 
@@ -418,11 +430,17 @@ async fn read_body(mut response: reqwest::Response, body: &mut Vec<u8>) -> Resul
 
 /// Returns why there is no connection, and what to do if that is known.
 fn not_connected(error: reqwest::Error) -> ApiError {
+    let host = error.url().and_then(Url::host_str).unwrap_or_default();
     let problem = match error.is_connect() {
-        true => "cannot connect",
-        false => "the connection broke before an answer",
+        true => format!("cannot connect to {host}"),
+        false => "the connection broke before an answer".to_owned(),
     };
-    let mut text = format!("{problem}: {}", error_chain(&error.without_url()));
+    // The libraries in between only say that there was an error.
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    let cause = causes
+        .last()
+        .map(|cause| one_line(&cause.to_string(), MAX_SHOWN));
+    let mut text = format!("{problem}: {}", cause.unwrap_or_default());
     if text.contains("UnknownIssuer") {
         text.push_str("; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tonic::transport::Channel;
 use tracing::Instrument;
 
@@ -143,7 +143,13 @@ impl Sender {
 impl Export for Sender {
     async fn export(&self, body: Bytes) -> Verdict {
         let connection = match &self.target {
-            Target::Stdout(lines) => return lines.print(body),
+            Target::Stdout(lines) => {
+                // Standard output may have no reader.
+                let lines = *lines;
+                let printed = tokio::task::spawn_blocking(move || lines.print(body)).await;
+                let lost = |error: JoinError| Refusal::new(Reason::Unavailable, error.to_string());
+                return printed.unwrap_or_else(|error| Verdict::Refused(lost(error)));
+            }
             Target::Collector(connection) => connection,
         };
         let span = span(connection, body.len());

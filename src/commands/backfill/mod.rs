@@ -23,7 +23,7 @@ pub(crate) use args::adapted;
 use progress::Progress;
 
 use super::Failure;
-use crate::cli::{self, Settings, values};
+use crate::cli::{self, ExporterSettings, values};
 use crate::ledger::{self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError};
 use crate::metrics::Metrics;
 use crate::tail::{self, Start, Tail, TailError};
@@ -34,7 +34,7 @@ const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
 /// What to do, from the arguments.
 struct Plan {
     args: BackfillArgs,
-    settings: Settings,
+    settings: ExporterSettings,
     /// The end; `None` if it is the newest entry.
     until: Option<Timestamp>,
     /// The organization of the exporter whose beginning is the end.
@@ -67,7 +67,7 @@ impl Plan {
         flags.audit.enabled = true;
         flags.tickets.enabled = false;
         flags.web.config_file = None;
-        let settings = Settings::resolve(&flags, &cli::variable)?;
+        let settings = ExporterSettings::resolve(&flags, &cli::variable)?;
         args.check(settings.otlp.is_some())?;
         let mut plan = Self {
             args,

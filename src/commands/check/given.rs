@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _};
 
-use crate::cli::without_secrets;
+use orgdata_api::location;
+
 use crate::commands::Cli;
 
 /// Returns the settings that were given, like `--audit.start=24h (flag)`. Secrets are not shown.
@@ -24,7 +25,9 @@ fn setting(flag: &clap::Arg, given: &ArgMatches) -> Option<String> {
     };
     let values = given.get_raw(name)?.map(OsStr::to_string_lossy);
     let value = match values.collect::<Vec<_>>().join(",") {
-        url if url.contains("://") || name == "api.base-url" => without_secrets(&url),
+        url if url.contains("://") || name == "api.base-url" => {
+            location(&url, &[]).trim_end_matches('/').to_owned()
+        }
         // A report is meant to be passed on, and e-mail addresses are personal.
         address if address.contains('@') => "(not shown)".to_owned(),
         value => value,

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Failure, printed};
-use crate::cli::{self, Flags, Settings};
+use crate::cli::{self, ExporterSettings, Flags};
 use crate::util::{counted, one_line};
 
 /// The maximum time for one request, whatever the flags allow the exporter.
@@ -104,7 +104,7 @@ pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
 }
 
 async fn findings(flags: &Flags) -> Vec<Finding> {
-    let settings = Settings::resolve(flags, &cli::variable);
+    let settings = ExporterSettings::resolve(flags, &cli::variable);
     let outcome = match &settings {
         Ok(_) => good("valid"),
         Err(error) => bad(cli::with_origin(error, error)),

@@ -6,12 +6,15 @@ use orgdata_api::FailureReason as R;
 use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource};
 
 use super::{Finding, Outcome, bad, good, warning};
-use crate::cli::Settings;
+use crate::cli::ExporterSettings;
 use crate::metrics::Metrics;
 use crate::tail::Event;
 
 /// Requests a page of each listing that is on. Returns also the organizations of the entries.
-pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Vec<String>) {
+pub(super) async fn check(
+    settings: &ExporterSettings,
+    limit: Duration,
+) -> (Vec<Finding>, Vec<String>) {
     let mut api = settings.api.clone();
     api.timeout = limit;
     // The observer is not read.
@@ -74,7 +77,12 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
 }
 
 /// Returns what to do about a request that failed. The exporter can do without a listing if another one can be read.
-fn advise(endpoint: Endpoint, error: &ApiError, settings: &Settings, is_needed: bool) -> Outcome {
+fn advise(
+    endpoint: Endpoint,
+    error: &ApiError,
+    settings: &ExporterSettings,
+    is_needed: bool,
+) -> Outcome {
     let said = error.to_string();
     let advice = match error.reason() {
         R::Key => "put the key into it, on one line, readable for this user",
@@ -110,7 +118,7 @@ fn advise(endpoint: Endpoint, error: &ApiError, settings: &Settings, is_needed: 
 }
 
 /// Returns where the key comes from.
-fn place_of_key(settings: &Settings) -> String {
+fn place_of_key(settings: &ExporterSettings) -> String {
     match &settings.api.key {
         KeySource::File(path) => path.display().to_string(),
         KeySource::Value(_) => KEY_VARIABLE.to_owned(),

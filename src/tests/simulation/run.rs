@@ -17,7 +17,7 @@ use super::service::transport;
 use super::world::World;
 use crate::api::{self, Client};
 use crate::app::{Failure, Parts};
-use crate::cli::{Flags, Settings};
+use crate::cli::{ExporterSettings, Flags};
 use crate::health::Health;
 use crate::ledger::LedgerHandle;
 use crate::metrics::Metrics;
@@ -97,7 +97,7 @@ pub(super) fn history(seed: u64, prints: bool) -> Result<Outcome, String> {
 }
 
 /// One life, from its start or the start of the pause before it.
-async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
+async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
     world.begin_runtime();
     let mut script = pin!(world.script());
     let pause = world.begin_life();
@@ -205,18 +205,18 @@ fn client(settings: api::Settings, metrics: &Metrics, world: &Arc<World>) -> Cli
     Client::with(http(), transport, settings, metrics.api.clone())
 }
 
-fn settings(plan: &Plan, path: &Path) -> Settings {
+fn settings(plan: &Plan, path: &Path) -> ExporterSettings {
     #[derive(clap::Parser)]
     struct Command {
         #[command(flatten)]
         flags: Flags,
     }
-    static SETTINGS: LazyLock<Settings> = LazyLock::new(|| {
+    static SETTINGS: LazyLock<ExporterSettings> = LazyLock::new(|| {
         let flags =
             " --api.base-url=http://127.0.0.1:1 --otlp.endpoint=http://collector.example:4318";
         let command = Command::parse_from(flags.split(' '));
         let env = |name: &str| (name == api::KEY_VARIABLE).then(|| "demo-key".to_owned());
-        Settings::resolve(&command.flags, &env).unwrap()
+        ExporterSettings::resolve(&command.flags, &env).unwrap()
     });
     let mut settings = SETTINGS.clone();
     settings.ledger.path = Some(path.to_owned());

@@ -94,7 +94,7 @@ impl World {
             self.peer.reply(Reply::Status(away));
         }
         let running = self.to_otlp(arguments).start();
-        running.logs("cannot deliver log records").await;
+        running.logs("delivery failed").await;
         running
     }
 

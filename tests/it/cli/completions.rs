@@ -1,7 +1,5 @@
 //! Completions and manual pages: valid, complete, and generated from the flags.
 
-use std::process::Command;
-
 use clap::CommandFactory as _;
 use orgdata_exporter::commands::Cli;
 
@@ -12,31 +10,6 @@ async fn printed(arguments: &[&str]) -> String {
     let ended = (finished.status, finished.stderr.as_str());
     assert_eq!(ended, (Some(0), ""), "{arguments:?}");
     finished.stdout
-}
-
-#[tokio::test]
-async fn bash_completes_flags_and_commands() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = dir.path().join("completions.bash");
-    std::fs::write(&script, printed(&["completions", "bash"]).await).unwrap();
-    for (words, expected) in [
-        ("orgdata-exporter --api.ba", "--api.base-url"),
-        ("orgdata-exporter che", "check"),
-        ("orgdata-exporter check --state.p", "--state.path"),
-        ("orgdata-exporter check --format j", "json"),
-        ("orgdata-exporter dead-letters re", "replay"),
-    ] {
-        let all: Vec<&str> = words.split(' ').collect();
-        let (at, last, before) = (all.len() - 1, all[all.len() - 1], all[all.len() - 2]);
-        let script = script.display();
-        let program = format!(
-            "source '{script}'; COMP_WORDS=({words}); COMP_CWORD={at}; _orgdata__exporter orgdata-exporter '{last}' '{before}'; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-        );
-        let run = Command::new("bash").args(["-c", &program]).output();
-        let run = run.expect("bash is installed");
-        let completed = String::from_utf8_lossy(&run.stdout);
-        assert_eq!(completed.trim(), expected, "{words}: {run:?}");
-    }
 }
 
 #[tokio::test]

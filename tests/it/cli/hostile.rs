@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::{TICKETS_UP, UP};
+use super::{ONE_ENTRY, TICKETS_UP, UP};
 use crate::support::binary::{exporter, until};
-use crate::support::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, answer, json};
+use crate::support::http_peer::{NO_TICKETS, Peer, answer, json};
 
 fn page(items: &str, start: &str, end: &str) -> String {
     format!(
@@ -72,7 +72,7 @@ async fn nonsense_neither_ends_nor_spins_it() {
         ];
         match healed.load(Ordering::Relaxed) {
             true if seen.target().contains("/v1/tickets") => json(NO_TICKETS),
-            true => json(NO_ENTRIES),
+            true => json(ONE_ENTRY),
             false if number % 5 == 0 => answer("200 OK", &headers, &bodies[number % count]),
             false => json(&bodies[number % count]),
         }

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 
 use orgdata_exporter::simulator::{ApiKey, Config, Running, Simulator};
 
-use super::{TICKETS_UP, UP, organization};
+use super::{ONE_ENTRY, TICKETS_UP, UP, organization};
 use crate::support::binary::{KEY, exporter, launch, until};
-use crate::support::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, answer, json};
+use crate::support::http_peer::{NO_TICKETS, Peer, answer, json};
 
 const URL: &str = "--api.base-url=https://api.example.com";
 
@@ -129,11 +129,11 @@ async fn secrets_are_in_no_line_page_or_metric() {
     let api = Peer::start(|seen, number| match seen.target() {
         _ if number <= 2 => answer("503 Service Unavailable", &[], format!("not with {KEY}")),
         target if target.contains("tickets") => json("200 OK", NO_TICKETS),
-        _ => json("200 OK", NO_ENTRIES),
+        _ => json("200 OK", ONE_ENTRY),
     })
     .await;
     let exporter = exporter(&api.url())
-        .args(&["--log.level=trace", "--otlp.protocol=http/protobuf", token])
+        .args(&["--log.level=debug", "--otlp.protocol=http/protobuf", token])
         .start();
     exporter.until_value(UP, 1.0).await;
     let log = exporter.stderr().text();

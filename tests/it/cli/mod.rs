@@ -25,3 +25,6 @@ async fn organization() -> Running {
     };
     Simulator::spawn(config).await.unwrap()
 }
+
+/// A listing that is read within seconds: an empty one is believed after a minute.
+const ONE_ENTRY: &str = r#"{"items":[{"id":"1","type":"T","createdAt":"2026-01-01T00:00:00Z"}],"startCursor":"a","endCursor":null,"hasPrevious":false,"hasMore":false}"#;

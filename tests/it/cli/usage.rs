@@ -14,14 +14,21 @@ const WRONG: &str = "
 dead-letters => list, replay, drop
 --audit.poll-interval=fast URL => --audit.poll-interval | fast | 15s
 --audit.poll-interval=1M URL => 1M | write 1m for a minute
+--audit.poll-interval=15 URL => --audit.poll-interval | 15 | 15s
+--metrics.zero-hold=-1s URL => --metrics.zero-hold | 15s
+--audit.activity-types=A,,B URL => --audit.activity-types | a value is empty
 --audit.start=1M URL => --audit.start | write 1m for a minute
 --audit.start=yesterday URL => --audit.start | yesterday | oldest
+--audit.start=-1h URL => --audit.start | -1h | oldest
+--audit.start=2026-31-01 URL => --audit.start | oldest
 --api.timeout=0s URL => --api.timeout | 0s | longer than 0
 --audit.reread-interval=500000000000years URL => --audit.reread-interval | hundred years
---api.page-size=1001 URL => --api.page-size | 1001 | between 1 and 1000
---otlp.batch-size=0 URL => --otlp.batch-size | between 1 and 100000
+--api.page-size=1001 URL => --api.page-size | 1001 is not in 1..=1000
+--otlp.batch-size=0 URL => --otlp.batch-size | 0 is not in 1..=100000
 --api.max-requests-per-second=0 URL => --api.max-requests-per-second | 0.001 | 0.5
+--api.max-requests-per-second=nan URL => --api.max-requests-per-second | nan | 0.5
 --state.max-size=1 URL => --state.max-size | 1 | 8MiB
+--state.max-size=big URL => --state.max-size | big | 256MiB
 --metrics.actor-label=mail URL => --metrics.actor-label | mail | id, name, hash, none
 --metrics.actor-label=hash URL => --metrics.hash-key-file
 --metrics.actor-label=hash --metrics.hash-key-file=/dev/zero URL => --metrics.hash-key-file | 4 MiB
@@ -43,6 +50,7 @@ dead-letters => list, replay, drop
 --api.base-url=https://user:hunter2@api.example.com => --api.base-url | api.example.com
 --api.base-url=https://api.example.com/?key=hunter2 => --api.base-url | api.example.com
 --api.base-url=user:hunter2@api.example.com => --api.base-url | api.example.com
+--api.base-url=https://api.example.com/v1/ => api.example.com/v1 | remove /v1
 --api.base-url=http://10.0.0.1 => 10.0.0.1 | https:// | --api.allow-plain-http
 --api.ca-file=/nonexistent.pem --state.path=:memory: URL => --api.ca-file | /nonexistent.pem
 --audit.pol-interval=15s URL => --audit.pol-interval' found; tip: a | --audit.poll-interval
@@ -120,7 +128,7 @@ URL ORGDATA_WEB_LISTEN_ADDRESS=10917 => :PORT
 URL ORGDATA_API_KEY_FILE=/no/key => --api.key-file
 demo ORGDATA_LOG_FORMAT=xml => logfmt
 healthcheck ORGDATA_WEB_LISTEN_ADDRESS=10917 => :PORT
-URL ORGDATA_KUBERNETES_POD_INDEX=web-0 => between 0 and
+URL ORGDATA_KUBERNETES_POD_INDEX=web-0 => digit
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_TIMEOUT=abc => milliseconds
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_COMPRESSION=brotli => gzip
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=ftp://x => http

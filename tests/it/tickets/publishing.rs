@@ -223,8 +223,8 @@ async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
         "tickets in these states",
         r#"states="DONE,TRIAGE""#,
         "ticket 17: cannot read createdAt, dealAmountSum",
-        "cannot scan the tickets: HTTP 401",
-        "cannot scan the tickets: HTTP 404",
+        "error=HTTP 401",
+        "error=HTTP 404",
         "work again",
     ] {
         let count = lines.iter().filter(|line| line.contains(expected)).count();

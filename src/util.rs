@@ -1,5 +1,4 @@
-//! Shared by all modules: delays between attempts, text that is safe to log,
-//! values of flags, and what the API client says of its requests.
+//! Shared by all modules: the clock, locks, and the form of values in log lines; and what the API client shares with them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,8 +6,7 @@ use std::time::Duration;
 use humantime::FormattedDuration;
 
 pub use orgdata_api::{
-    Backoff, Endpoint, FailureReason, MAX_SHOWN, Observer, error_chain, labels, location, one_line,
-    sanitize,
+    Backoff, Endpoint, FailureReason, Observer, error_chain, labels, one_line, sanitize,
 };
 
 /// The maximum length of an id in a log line, in characters.
@@ -44,33 +42,30 @@ pub(crate) fn shown_duration(duration: Duration) -> FormattedDuration {
     humantime::format_duration(Duration::from_millis(millis))
 }
 
+/// Returns a delay for a log line, in whole seconds.
+pub(crate) fn shown_wait(wait: Duration) -> FormattedDuration {
+    humantime::format_duration(Duration::from_secs(
+        wait.as_secs_f64().round().max(1.0) as u64
+    ))
+}
+
+/// Returns the end of a log message: what to do if trying again does not help.
+pub(crate) fn advice(must_act: bool) -> &'static str {
+    if must_act {
+        "; run \"orgdata-exporter check\""
+    } else {
+        ""
+    }
+}
+
 /// Returns a number with its noun: `1 dead letter`, `2 dead letters`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Returns a parser of whole numbers in this range.
-pub(crate) fn between(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
-    move |text| match text.trim().parse() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("must be a whole number between {min} and {max}")),
-    }
-}
-
-/// humantime reads `M` as months, which is hardly ever meant.
-pub(crate) fn refuse_months(text: &str) -> Result<(), String> {
-    let mut units = text.split(|letter: char| !letter.is_alphabetic());
-    if units.any(|unit| unit == "M") {
-        return Err(
-            "M would be months; write 1m for a minute, and 30d instead of a month".to_owned(),
-        );
-    }
-    Ok(())
-}
-
 // What a simulation replaces.
 #[cfg(test)]
-#[path = "../tests/simulation/clock.rs"]
+#[path = "tests/simulation/clock.rs"]
 pub(crate) mod simulated;
 #[cfg(test)]
 pub(crate) use simulated::{blocking, now};
@@ -84,6 +79,9 @@ mod tests {
         let shown = |nanos| shown_duration(Duration::from_nanos(nanos)).to_string();
         assert_eq!(shown(1_432_987_654), "1s 432ms");
         assert_eq!([shown(90_000_000_000), shown(0)], ["1m 30s", "0s"]);
+        let waits = [0, 1_432, 1_500, 61_000].map(Duration::from_millis);
+        let waits = waits.map(|wait| shown_wait(wait).to_string());
+        assert_eq!(waits, ["1s", "1s", "2s", "1m 1s"]);
     }
 
     #[test]
