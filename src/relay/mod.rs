@@ -47,17 +47,31 @@ pub struct OtlpFlags {
     #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
     #[arg(default_value = "512", value_parser = value_parser!(u32).range(1..=100_000))]
     pub batch_size: u32,
-    /// Include names and pictures of users in records
+    /// What records say of users: everything, a hash of the actor's id, or nothing
+    #[arg(id = "otlp.actor", long, value_name = "MODE", value_enum, default_value_t = ActorMode::Full)]
+    pub actor: ActorMode,
+    /// Do not send records of these activity types, in which * stands for any text; repeatable
     #[arg(
-        id = "otlp.user-names",
+        id = "otlp.exclude-activity-types",
         long,
-        value_name = "BOOL",
-        default_value = "true"
+        value_name = "TYPE",
+        value_delimiter = ','
     )]
-    pub user_names: bool,
+    pub exclude_activity_types: Vec<String>,
     /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
     #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
     pub redact: Vec<String>,
+}
+
+/// A value of `--otlp.actor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ActorMode {
+    /// Ids, names and pictures
+    Full,
+    /// The attribute user.hash, keyed with --metrics.hash-key-file
+    Hash,
+    /// Nothing
+    None,
 }
 
 /// Where and how log records are delivered.
