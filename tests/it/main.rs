@@ -29,6 +29,7 @@ mod dashboards;
 mod dead_letters;
 mod deploy;
 mod docs;
+mod excluded;
 mod exposition;
 mod health;
 mod healthcheck;
