@@ -60,8 +60,7 @@ impl<'a> Row<'a> {
                 id: of_deal.get("id"),
                 evaluation_id: of_deal.get("evaluationId"),
                 name: of_deal.get("name"),
-                priority: of_deal.get::<Text<'_>>("priority"),
-                ..LinkedDeal::default()
+                priority: of_deal.get("priority"),
             };
             if !of_deal.wrong.is_empty() && !fields.wrong.contains(&"linkedDeals") {
                 fields.wrong.push("linkedDeals");

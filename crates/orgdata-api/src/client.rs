@@ -2,7 +2,7 @@
 //! key goes to one host only, and time and body are bounded.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,6 @@ use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
 use reqwest::{Certificate, RequestBuilder, redirect};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::Instrument;
 use url::Url;
@@ -21,9 +20,8 @@ use url::Url;
 use super::Endpoint;
 use super::backoff::Backoff;
 use super::budget::{Budget, LONGEST_WAIT};
-use super::error::{ApiError, Failed, FailureReason as R, LONGEST_PAUSE};
-use super::key::KeySource;
-use super::observer::Observer;
+use super::error::{ApiError, Failed, FailureReason, FailureReason as R, LONGEST_PAUSE};
+use super::key::{KeySource, ReadFile};
 use super::page::{AuditPage, TicketPage};
 use super::query::{BaseUrl, Filters};
 use super::sanitize::{MAX_EXAMINED, error_chain, location, prefix};
@@ -55,8 +53,22 @@ pub struct Settings {
     pub max_requests_per_second: f64,
     /// `--api.ca-file`: root certificates in PEM, in addition to the system's.
     pub ca_file: Option<PathBuf>,
+    /// Reads `ca_file` and the key file.
+    pub read_file: ReadFile,
     /// `--audit.*`: the service's own filters.
     pub filters: Filters,
+}
+
+/// Receives a report of each request; the exporter implements it with its metrics.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// A request was sent; its response took `duration` and had `bytes` bytes after decompression.
+    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64);
+
+    /// A request brought no usable response.
+    fn failure(&self, endpoint: Endpoint, reason: FailureReason);
+
+    /// A request waited for the rate limit, the service's or ours.
+    fn throttled(&self, waited: Duration);
 }
 
 /// A client of one organization's data. Clones share one budget and one connection pool.
@@ -69,8 +81,6 @@ struct Inner {
     /// Answers in place of a server.
     transport: Option<Transport>,
     settings: Settings,
-    /// Held while the key file is read.
-    key_lock: Arc<Mutex<()>>,
     budget: Budget,
     observer: Box<dyn Observer>,
 }
@@ -81,13 +91,10 @@ pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
 
 type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
 
-/// What to request, and how to parse the body of the response with the service's clock.
-struct Query<P> {
-    endpoint: Endpoint,
-    pairs: Vec<(String, String)>,
-    parse: Parse<P>,
-}
+/// The parameters of a request.
+type Query = Vec<(&'static str, String)>;
 
+/// Parses the body of a response with the service's clock.
 type Parse<P> = fn(String, Option<Timestamp>) -> Result<P, String>;
 
 // === impl Client ===
@@ -113,7 +120,6 @@ impl Client {
         Self(Arc::new(Inner {
             http,
             transport,
-            key_lock: Arc::default(),
             budget: Budget::new(settings.max_requests_per_second),
             observer: Box::new(observer),
             settings,
@@ -135,7 +141,9 @@ impl Client {
         limit: u32,
         before: Option<&str>,
     ) -> Result<AuditPage, ApiError> {
-        self.page(self.audit(limit, before)).await
+        let query = self.audit_query(limit, before);
+        self.page(Endpoint::AuditLogs, query, AuditPage::parse)
+            .await
     }
 
     /// Requests a page of the ticket listing (specification, section 4.2).
@@ -143,7 +151,8 @@ impl Client {
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.page(tickets(limit, offset)).await
+        let query = vec![("limit", limit.to_string()), ("offset", offset.to_string())];
+        self.page(Endpoint::Tickets, query, TicketPage::parse).await
     }
 
     /// Sends one request for the newest audit log entries, without waiting for a turn and without retries.
@@ -151,7 +160,9 @@ impl Client {
     /// # Errors
     /// Returns an error if the request fails.
     pub async fn probe_audit(&self, limit: u32) -> Result<AuditPage, ApiError> {
-        self.request(&self.audit(limit, None)).await
+        let query = self.audit_query(limit, None);
+        self.request(Endpoint::AuditLogs, &query, AuditPage::parse)
+            .await
     }
 
     /// Sends one request for the first tickets, without waiting for a turn and without retries.
@@ -159,24 +170,26 @@ impl Client {
     /// # Errors
     /// Returns an error if the request fails.
     pub async fn probe_tickets(&self, limit: u32) -> Result<TicketPage, ApiError> {
-        self.request(&tickets(limit, 0)).await
+        let query = [("limit", limit.to_string())];
+        self.request(Endpoint::Tickets, &query, TicketPage::parse)
+            .await
     }
 
-    fn audit(&self, limit: u32, before: Option<&str>) -> Query<AuditPage> {
-        let mut pairs = vec![("limit".to_owned(), limit.to_string())];
-        pairs.extend(before.map(|cursor| ("before".to_owned(), cursor.to_owned())));
-        self.0.settings.filters.append_to(&mut pairs);
-        let (endpoint, parse) = (Endpoint::AuditLogs, AuditPage::parse as _);
-        Query {
-            endpoint,
-            pairs,
-            parse,
-        }
+    fn audit_query(&self, limit: u32, before: Option<&str>) -> Query {
+        let mut query = vec![("limit", limit.to_string())];
+        query.extend(before.map(|cursor| ("before", cursor.to_owned())));
+        query.extend(self.0.settings.filters.query());
+        query
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
-    async fn page<P>(&self, query: Query<P>) -> Result<P, ApiError> {
-        let (budget, observer, endpoint) = (&self.0.budget, &self.0.observer, query.endpoint);
+    async fn page<P>(
+        &self,
+        endpoint: Endpoint,
+        query: Query,
+        parse: Parse<P>,
+    ) -> Result<P, ApiError> {
+        let (budget, observer) = (&self.0.budget, &self.0.observer);
         let mut delays = Backoff::new(FIRST_DELAY, LONGEST_WAIT);
         let mut attempt = 0;
         loop {
@@ -184,7 +197,7 @@ impl Client {
             let turn = budget.acquire(endpoint).await;
             observer.throttled(budget.take_waited());
             turn.map_err(ApiError::paused)?;
-            let error = match self.request(&query).await {
+            let error = match self.request(endpoint, &query, parse).await {
                 Err(error) => error,
                 page => return page,
             };
@@ -208,10 +221,15 @@ impl Client {
     }
 
     /// Sends one request within the time limit and parses the response.
-    async fn request<P>(&self, query: &Query<P>) -> Result<P, ApiError> {
-        let (settings, endpoint) = (&self.0.settings, query.endpoint);
+    async fn request<P>(
+        &self,
+        endpoint: Endpoint,
+        query: &[(&str, String)],
+        parse: Parse<P>,
+    ) -> Result<P, ApiError> {
+        let settings = &self.0.settings;
         let deadline = Instant::now() + settings.timeout;
-        let key = settings.key.header(&self.0.key_lock, deadline).await;
+        let key = settings.key.header(settings.read_file, deadline).await;
         let key = key.map_err(|message| ApiError::new(R::Key, message))?;
         let url = settings.base_url.join(endpoint.path());
         let span = tracing::info_span!(
@@ -223,12 +241,7 @@ impl Client {
             http.response.status_code = tracing::field::Empty,
             error.r#type = tracing::field::Empty,
         );
-        let request = self
-            .0
-            .http
-            .get(url)
-            .query(&query.pairs)
-            .header(KEY_HEADER, &key);
+        let request = self.0.http.get(url).query(query).header(KEY_HEADER, &key);
         let (sent, mut received) = (Instant::now(), Response::new(Vec::new()));
         let exchange = self.exchange(request, deadline, &mut received);
         let result = exchange.instrument(span.clone()).await;
@@ -236,7 +249,7 @@ impl Client {
         self.0.observer.response(endpoint, duration, bytes);
         let result = result.and_then(|()| {
             span.record("http.response.status_code", received.status().as_u16());
-            self.read_response(endpoint, received, &key, query.parse)
+            self.read_response(endpoint, received, &key, parse)
         });
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
@@ -271,14 +284,25 @@ impl Client {
         *received.status_mut() = response.status();
         *received.headers_mut() = response.headers().clone();
         let body = received.body_mut();
-        let read = tokio::time::timeout_at(deadline, read_body(response, body)).await;
+        // What is examined of an error, and a little more, so that one that is cut can be recognized.
+        let max = if is_success {
+            MAX_BODY_BYTES
+        } else {
+            MAX_EXAMINED
+        } + 4;
+        let read = tokio::time::timeout_at(deadline, read_body(response, max, body)).await;
         match read.unwrap_or_else(|_| Err(timed_out(body.len()))) {
-            Err(error) if is_success => return Err(error),
+            Ok(()) if is_success && body.len() > MAX_BODY_BYTES => {
+                let message = format!("the answer is larger than {MAX_BODY_BYTES} bytes");
+                Err(ApiError::new(R::TooLarge, message))
+            }
             // The status says enough, and an incomplete body could end within a secret.
-            Err(_) => body.clear(),
-            Ok(()) => {}
+            Err(_) if !is_success => {
+                body.clear();
+                Ok(())
+            }
+            read => read,
         }
-        Ok(())
     }
 
     /// Makes a page of a response. It is public as the entrance for fuzzing.
@@ -323,23 +347,10 @@ impl Client {
         if !status.is_success() {
             return Err(ApiError::from_status(&failed(&body), endpoint.scope()));
         }
-        // Parsing consumes the body, and an error needs only its beginning, a little longer than what is examined, so that
-        // one that is cut can be recognized.
+        // Parsing consumes the body, and an error needs only its beginning.
         let start = prefix(&body, MAX_EXAMINED + 4).to_owned();
         let date = date(headers).and_then(|date| Timestamp::try_from(date).ok());
         parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), &error))
-    }
-}
-
-/// Returns the query for a page of tickets.
-fn tickets(limit: u32, offset: u64) -> Query<TicketPage> {
-    let pairs = [("limit", limit.to_string()), ("offset", offset.to_string())];
-    let pairs = pairs.map(|(name, value)| (name.to_owned(), value)).into();
-    let (endpoint, parse) = (Endpoint::Tickets, TicketPage::parse as _);
-    Query {
-        endpoint,
-        pairs,
-        parse,
     }
 }
 
@@ -361,7 +372,12 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
     builder = match &settings.ca_file {
         // No certificate is checked, so the system needs no roots.
         _ if !settings.base_url.is_https() => builder.tls_certs_only([]),
-        Some(path) => builder.tls_certs_merge(certificates(path)?),
+        Some(path) => {
+            let file = |error| format!("--api.ca-file: {}: {error}", path.display());
+            let pem = (settings.read_file)(path);
+            let pem = pem.map_err(|error| file(format!("cannot read it: {error}")))?;
+            builder.tls_certs_merge(certificates(&pem).map_err(file)?)
+        }
         None => builder,
     };
     builder
@@ -376,41 +392,31 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
         })
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
-    let file = format!("--api.ca-file: {}", path.display());
-    let pem = std::fs::read(path).map_err(|error| format!("{file}: cannot read it: {error}"))?;
-    let certificates = Certificate::from_pem_bundle(&pem)
-        .map_err(|error| format!("{file}: {}", error_chain(&error)))?;
+fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
+    let certificates = Certificate::from_pem_bundle(pem).map_err(|error| error_chain(&error))?;
     match certificates.is_empty() {
-        true => Err(format!("{file} holds no certificate in PEM form")),
+        true => Err("it holds no certificate in PEM form".to_owned()),
         false => Ok(certificates),
     }
 }
 
-/// Reads a body; that of an error only as far as it is examined.
-async fn read_body(mut response: reqwest::Response, body: &mut Vec<u8>) -> Result<(), ApiError> {
-    let is_success = response.status().is_success();
-    let max = if is_success {
-        MAX_BODY_BYTES
-    } else {
-        MAX_EXAMINED
-    };
+/// Reads a body until it has `max` bytes.
+async fn read_body(
+    mut response: reqwest::Response,
+    max: usize,
+    body: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     // A body that grows by doubling takes up to twice its size.
     let announced = response.content_length().unwrap_or(0);
     body.reserve_exact(announced.min(max as u64) as usize);
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|_| ApiError::cut_off(body.len()))?
-    {
-        let is_too_large = body.len() + chunk.len() > max;
-        if is_too_large && is_success {
-            let message = format!("the answer is larger than {max} bytes");
-            return Err(ApiError::new(R::TooLarge, message));
-        }
-        body.extend_from_slice(&chunk);
-        if is_too_large {
-            break;
+    while body.len() < max {
+        match response.chunk().await {
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) => break,
+            Err(_) => {
+                let message = format!("the answer was cut off after {} bytes", body.len());
+                return Err(ApiError::new(R::Malformed, message));
+            }
         }
     }
     Ok(())

@@ -109,9 +109,8 @@ impl ApiError {
 
     /// Returns whether the same request may succeed soon. A key file may be empty while it is written.
     pub fn is_transient(&self) -> bool {
-        use R::{Connect, Key, Malformed, RateLimited, ServerError, Timeout};
-        let reasons = [Key, Connect, Timeout, RateLimited, ServerError, Malformed];
-        reasons.contains(&self.reason)
+        let is_final = [R::Unauthorized, R::Forbidden, R::Refused, R::TooLarge];
+        !is_final.contains(&self.reason)
     }
 
     /// Returns the error for a status other than success. `scope` is the one that the endpoint needs.
@@ -152,12 +151,6 @@ impl ApiError {
         };
         failed.error(R::Malformed, &sanitize(&problem, failed.secrets))
     }
-
-    /// Returns the error for a response that ended early.
-    pub(super) fn cut_off(bytes: usize) -> Self {
-        let message = format!("the answer was cut off after {bytes} bytes");
-        Self::new(R::Malformed, message)
-    }
 }
 
 // === impl Failed ===
@@ -179,12 +172,10 @@ impl Failed<'_> {
             .and_then(|body| serde_json::from_str(body).ok())
             .unwrap_or_default();
         let said = json["message"].as_str().or_else(|| json["error"].as_str());
-        let issues = json.get("issues").map(|issues| format!("; {issues}"));
-        let words = format!(
-            "{}{}",
-            said.unwrap_or(self.body),
-            issues.unwrap_or_default()
-        );
+        let mut words = said.unwrap_or(self.body).to_owned();
+        if let Some(issues) = json.get("issues") {
+            words = format!("{words}; {issues}");
+        }
         match &*sanitize(&words, self.secrets) {
             "" => String::new(),
             words => format!(": {words}"),

@@ -8,8 +8,7 @@ use serde::Deserialize;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::bounded::Bounded;
-use super::number::NumberText;
+use super::json::{Bounded, NumberText};
 use super::time::parse_json_time;
 
 /// The maximum number of items of a page: many times what may be requested (specification, section 8).
@@ -90,10 +89,22 @@ impl Page<AuditFields> {
                 end_cursor: end_cursor.filter(|cursor| !cursor.is_empty()),
             })
         })?;
-        if is_oldest_first(page.items()) {
+        if page.is_oldest_first() {
             page.items.reverse();
         }
         Ok(page)
+    }
+
+    /// Returns whether the times of the items ascend from the first to the last one. Usually the first two decide.
+    fn is_oldest_first(&self) -> bool {
+        let time = |item| {
+            let dated: Dated<'_> = serde_json::from_str(item).ok()?;
+            parse_json_time(dated.created_at?.get())
+        };
+        let times = || self.items().filter_map(time);
+        times().is_sorted()
+            && times().nth(MIN_ASCENDING - 1).is_some()
+            && times().next() < times().next_back()
     }
 }
 
@@ -194,24 +205,6 @@ fn parse<F>(
         has_date: date.is_some(),
         body: Arc::new(body),
     })
-}
-
-/// Returns whether the times of the items ascend from the first to the last one. Usually the first two decide.
-fn is_oldest_first<'a>(items: impl Iterator<Item = &'a str>) -> bool {
-    let time = |item| {
-        let dated: Dated<'_> = serde_json::from_str(item).ok()?;
-        parse_json_time(dated.created_at?.get())
-    };
-    let mut times = items.filter_map(time);
-    let Some(first) = times.next() else {
-        return false;
-    };
-    let (mut last, mut count) = (first, 1);
-    let ascend = times.all(|time| {
-        count += 1;
-        std::mem::replace(&mut last, time) <= time
-    });
-    ascend && first < last && count >= MIN_ASCENDING
 }
 
 fn mismatch(field: &str, json: &str, expected: &str) -> String {
