@@ -146,11 +146,6 @@ impl Simulator {
         change(&mut self.state().readings);
     }
 
-    /// Returns the number of audit log entries.
-    pub fn event_count(&self) -> u64 {
-        self.state().world.rows.len() as u64
-    }
-
     /// Sets the number of live entries per second.
     pub fn set_rate(&self, per_second: f64) {
         let now = self.clock.now();
@@ -165,7 +160,7 @@ impl Simulator {
         for i in (0..count).rev() {
             let at = now.saturating_sub_unsigned(i).max(newest).min(now);
             let created = state.world.dated(at, &state.readings);
-            state.world.insert(created, None);
+            state.world.insert(created, &Fields::new());
         }
     }
 
@@ -179,11 +174,7 @@ impl Simulator {
         let given = fields.get("createdAt").and_then(Value::as_str);
         let given = given.and_then(|time| time.parse().ok());
         let created = given.map_or(self.clock.now(), Timestamp::as_millisecond);
-        let world = &mut self.state().world;
-        let row = world
-            .insert(created, Some(Box::new(fields.clone())))
-            .clone();
-        let entry = world.entry(&row);
+        let entry = self.state().world.insert(created, fields);
         Ok(entry["id"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -193,7 +184,7 @@ impl Simulator {
         let newest = world.rows.last().map_or(now, |row| row.key.created);
         let created = newest.saturating_sub(clock::millis(behind));
         for i in 0..count {
-            world.insert(created.saturating_sub_unsigned(i), None);
+            world.insert(created.saturating_sub_unsigned(i), &Fields::new());
         }
     }
 
@@ -204,7 +195,7 @@ impl Simulator {
 
     /// Gives the organization another name, also in the entries that are there.
     pub fn rename(&self, name: &str) {
-        name.clone_into(&mut self.state().world.organization_name);
+        self.state().world.rename(name);
     }
 
     /// Removes all but the newest `keep` entries.
@@ -272,11 +263,6 @@ impl Simulator {
     /// Adds a fault and returns the id to remove it by.
     pub fn fault(&self, fault: Fault) -> u64 {
         self.state().faults.add(fault)
-    }
-
-    /// Returns the faults in force with their ids, each with the `times` that are left.
-    pub fn faults(&self) -> Vec<(u64, Fault)> {
-        self.state().faults.list()
     }
 
     /// Removes a fault and returns whether it was in force.

@@ -121,9 +121,9 @@ impl Simulator {
     pub fn truth_of(&self, scope: Scope) -> Truth {
         let world = &self.state().world;
         let mut truth = Truth::default();
-        for row in scope.rows(world) {
-            let view = world.view(&row);
-            let series = (view.kind.into_owned(), view.actor);
+        for Row { entry, .. } in scope.rows(world) {
+            let kind = entry["type"].as_str().unwrap_or_default().to_owned();
+            let series = (kind, entry["actorUserId"].as_i64());
             *truth.counts.entry(series).or_default() += 1;
             truth.total += 1;
         }
@@ -137,15 +137,14 @@ impl Simulator {
 
     /// Returns the entries of a scope, oldest first in the order of the listing.
     pub fn entries_of(&self, scope: Scope) -> impl Iterator<Item = Served> + use<> {
-        let world = self.state().world.clone();
-        let rows = scope.rows(&world);
-        rows.into_iter().map(move |row| {
-            let (view, entry) = (world.view(&row), world.entry(&row));
+        let rows = scope.rows(&self.state().world);
+        rows.into_iter().map(|Row { key, entry }| {
+            let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
             Served {
-                id: entry["id"].as_str().unwrap_or_default().to_owned(),
-                activity_type: view.kind.into_owned(),
-                actor: view.actor,
-                created_at: clock::timestamp(row.key.created),
+                id: text("id"),
+                activity_type: text("type"),
+                actor: entry["actorUserId"].as_i64(),
+                created_at: clock::timestamp(key.created),
                 json: entry.to_string(),
             }
         })

@@ -1,8 +1,8 @@
 //! The audit log: which entries there are, and in which order.
 //!
-//! An entry is stored as its time and its number, 24 bytes; its content is generated from the seed and the number
-//! whenever it is asked for. Live entries are added when the clock has passed their time, so they do not depend on
-//! requests.
+//! Live entries are added when the clock has passed their time, so they do not depend on requests.
+
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::data;
 use crate::dice::{Purpose, hash};
-use crate::entry::{self, View};
+use crate::entry;
 use crate::fields::Fields;
 use crate::readings::{KeyReading, Readings};
 
@@ -26,12 +26,11 @@ pub(crate) struct Key {
     pub(crate) number: u64,
 }
 
-/// An entry without its content.
+/// An entry and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) key: Key,
-    /// Fields that were given by hand.
-    fields: Option<Box<Fields>>,
+    pub(crate) entry: Arc<Value>,
 }
 
 /// The audit log.
@@ -39,7 +38,7 @@ pub(crate) struct Row {
 pub(crate) struct World {
     pub(crate) seed: u64,
     organization: i64,
-    pub(crate) organization_name: String,
+    organization_name: String,
     reading: KeyReading,
     /// In the order of the listing, oldest first.
     pub(crate) rows: Vec<Row>,
@@ -72,7 +71,7 @@ impl World {
             let shared = hash(config.seed, Purpose::Time, i / 4, 0).is_multiple_of(SHARED);
             let number = if shared { i | 3 } else { i };
             let left = config.history.saturating_sub(number);
-            world.insert(now - (period * left as f64) as i64, None);
+            world.insert(now - (period * left as f64) as i64, &Fields::new());
         }
         world
     }
@@ -87,7 +86,7 @@ impl World {
         let period = 1000.0 / self.rate;
         while self.live_at + period <= now as f64 {
             self.live_at += period;
-            self.insert(self.dated(self.live_at as i64, readings), None);
+            self.insert(self.dated(self.live_at as i64, readings), &Fields::new());
         }
         if let Some(keep) = readings.keep {
             self.retain(keep as usize);
@@ -102,13 +101,31 @@ impl World {
     }
 
     /// Adds an entry that was created at this time, with some fields given.
-    pub(crate) fn insert(&mut self, created: i64, fields: Option<Box<Fields>>) -> &Row {
+    pub(crate) fn insert(&mut self, created: i64, fields: &Fields) -> Arc<Value> {
         let number = self.next_number;
         self.next_number += 1;
         let key = Key { created, number };
-        let place = self.count_below(key, false);
-        self.rows.insert(place, Row { key, fields });
-        &self.rows[place]
+        let organization = (self.organization, self.organization_name.as_str());
+        let mut entry = entry::draw(self.seed, key, organization);
+        fields.apply_to_entry(&mut entry);
+        let (place, entry) = (self.count_below(key, false), Arc::new(entry));
+        let row = Row {
+            key,
+            entry: entry.clone(),
+        };
+        self.rows.insert(place, row);
+        entry
+    }
+
+    /// Gives the organization another name, also in the entries that are there.
+    pub(crate) fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.organization_name);
+        for row in &mut self.rows {
+            let organization = &mut Arc::make_mut(&mut row.entry)["organization"];
+            if organization.is_object() {
+                organization["name"] = name.into();
+            }
+        }
     }
 
     /// Returns the number of entries below a place, with the one at the place or without.
@@ -122,7 +139,7 @@ impl World {
 
     /// Removes the entries with these ids and returns their number.
     pub(crate) fn delete(&mut self, ids: &[String]) -> usize {
-        let is_kept = |row: &Row| !ids.iter().any(|id| self.entry(row)["id"] == **id);
+        let is_kept = |row: &Row| !ids.iter().any(|id| row.entry["id"] == **id);
         let (kept, gone) = self.rows.iter().cloned().partition(is_kept);
         let count = Vec::len(&gone);
         self.rows = kept;
@@ -156,32 +173,9 @@ impl World {
         }
     }
 
-    /// Returns whether a field was given this value by hand for any entry.
-    pub(crate) fn was_given(&self, field: &str, value: impl Into<Value>) -> bool {
-        let value = value.into();
-        let mut given = self.rows.iter().filter_map(|row| row.fields.as_ref());
-        given.any(|fields| fields.get(field) == Some(&value))
-    }
-
-    /// Returns what filters and counts look at in an entry.
-    pub(crate) fn view(&self, row: &Row) -> View {
-        match row.fields {
-            None => entry::view(self.seed, row.key.number),
-            Some(_) => View::of(&self.entry(row)),
-        }
-    }
-
-    /// Returns an entry as it is served.
-    pub(crate) fn entry(&self, row: &Row) -> Value {
-        let mut entry = entry::draw(
-            self.seed,
-            row.key,
-            (self.organization, &self.organization_name),
-        );
-        if let Some(fields) = &row.fields {
-            fields.apply_to_entry(&mut entry);
-        }
-        entry
+    /// Returns whether a field has this value in any entry.
+    pub(crate) fn is_used(&self, field: &str, value: &Value) -> bool {
+        self.rows.iter().any(|row| row.entry[field] == *value)
     }
 }
 
