@@ -57,7 +57,8 @@ impl KeySource {
             move || read(&path)
         });
         let text = tokio::time::timeout_at(deadline, async { reading.await? }).await;
-        header_from_file(&path, text.unwrap_or_else(|error| Err(error.into())))
+        let late = |_| Err(io::Error::other("it could not be read in time"));
+        header_from_file(&path, text.unwrap_or_else(late))
     }
 }
 
