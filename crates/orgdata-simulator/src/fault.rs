@@ -183,8 +183,13 @@ pub(crate) mod duration {
         parse(&String::deserialize(from)?).map_err(D::Error::custom)
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Duration, humantime::DurationError> {
-        humantime::parse_duration(text)
+    /// Parses a duration. humantime reads `M` as months, which is hardly ever meant.
+    pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+        let mut units = text.split(|letter: char| !letter.is_alphabetic());
+        if units.any(|unit| unit == "M") {
+            return Err("M would be months; write 1m for a minute".to_owned());
+        }
+        humantime::parse_duration(text).map_err(|error| error.to_string())
     }
 }
 

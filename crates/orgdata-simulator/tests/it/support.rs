@@ -34,23 +34,12 @@ pub(crate) async fn with_history(history: u64, change: impl FnOnce(&mut Config))
 }
 
 pub(crate) async fn get(sim: &Running, path: &str) -> (StatusCode, Value) {
-    let response = client()
-        .get(format!("{}{path}", sim.base_url()))
-        .header("X-API-Key", "demo-key")
-        .send()
-        .await
-        .unwrap();
+    let response = raw(sim, path).await.unwrap();
     let status = response.status();
-    assert!(
-        response.headers()["content-type"]
-            .to_str()
-            .unwrap()
-            .starts_with("application/json")
-    );
-    (
-        status,
-        serde_json::from_slice(&response.bytes().await.unwrap()).unwrap(),
-    )
+    let kind = response.headers()["content-type"].to_str().unwrap();
+    assert!(kind.starts_with("application/json"), "{kind}");
+    let body = response.bytes().await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
 }
 
 pub(crate) async fn audit(sim: &Running, query: &str) -> Value {
@@ -60,12 +49,13 @@ pub(crate) async fn audit(sim: &Running, query: &str) -> Value {
 }
 
 pub(crate) fn ids(page: &Value) -> Vec<String> {
-    page["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| item["id"].as_str().unwrap().to_owned())
-        .collect()
+    let items = page["items"].as_array().unwrap().iter();
+    items.map(|item| text(item, "id").to_owned()).collect()
+}
+
+/// Returns the ids of a page.
+pub(crate) async fn listed(sim: &Running, query: &str) -> Vec<String> {
+    ids(&audit(sim, query).await)
 }
 
 pub(crate) fn text<'a>(page: &'a Value, field: &str) -> &'a str {
