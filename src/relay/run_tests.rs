@@ -269,7 +269,7 @@ fn delivery(batch_size: usize) -> Delivery {
         user_names: true,
         redact: Vec::new(),
     };
-    Delivery::to_stdout(&flags, &|_| None).expect("settings")
+    Delivery::to_stdout(otlp_logs::json_line, &flags, &|_| None).expect("settings")
 }
 
 fn partly(rejected: u64) -> Verdict {

@@ -34,6 +34,7 @@ mod healthcheck;
 mod otlp;
 mod self_metrics;
 mod spans;
+mod stdout;
 mod structure;
 mod tail;
 mod tickets;

@@ -33,6 +33,7 @@ mod prometheus;
 mod refusals;
 mod release;
 mod soak;
+mod stdout;
 mod systemd;
 mod web;
 

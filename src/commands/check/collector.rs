@@ -14,8 +14,10 @@ const CHECK: &str = "collector";
 
 /// Sends a request without records.
 pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Finding {
-    let Some(Target::Collector(connection)) = delivery.map(|delivery| &delivery.target) else {
-        return good(CHECK, "none, so no log records are sent (--otlp.endpoint)");
+    let connection = match delivery.map(|delivery| &delivery.target) {
+        Some(Target::Collector(connection)) => connection,
+        Some(Target::Stdout(_)) => return good(CHECK, "log records go to standard output"),
+        None => return good(CHECK, "none, so no log records are sent (--otlp.endpoint)"),
     };
     let mut connection = connection.clone();
     connection.timeout = connection.timeout.min(limit);
