@@ -251,65 +251,33 @@ mod tests {
 
     #[test]
     fn a_page_with_too_many_items_is_an_error() {
-        let body = |items: usize| {
-            format!(
-                r#"{{"items":[{}0],"limit":1000,"offset":0}}"#,
-                "0,".repeat(items - 1)
-            )
+        let parse = |items: usize| {
+            let body = format!(r#"{{"items":[{}0]}}"#, "0,".repeat(items - 1));
+            AuditPage::parse(body, None)
         };
-        assert_eq!(
-            AuditPage::parse(body(MAX_ITEMS), None)
-                .expect("valid")
-                .len(),
-            MAX_ITEMS
-        );
-        let error = AuditPage::parse(body(MAX_ITEMS + 1), None).expect_err("too many");
-        assert!(
-            error.contains("items has more than 100000 items"),
-            "{error:?}"
-        );
+        assert_eq!(parse(MAX_ITEMS).expect("valid").len(), MAX_ITEMS);
+        let error = parse(MAX_ITEMS + 1).expect_err("too many");
+        assert_eq!(error, "items has more than 100000 items");
     }
 
     #[test]
     fn an_error_names_the_field_and_the_type_and_no_data() {
         let long = "secret ".repeat(300_000);
-        for (body, message) in [
-            ("{}".to_owned(), "items is missing instead of an array"),
-            (
-                r#"{"items":null}"#.to_owned(),
-                "items is missing instead of an array",
-            ),
-            (
-                format!(r#"{{"items":"{long}"}}"#),
-                "items is a string instead of an array",
-            ),
-            (
-                format!(r#"{{"items":[],"endCursor":{{"{long}":1}}}}"#),
-                "endCursor is an object instead of a string",
-            ),
-            (
-                "[[]]".to_owned(),
-                "the body is an array instead of an object",
-            ),
-            (
-                long.clone(),
-                "the body is invalid JSON instead of an object",
-            ),
-            (
-                r#"{"items":[],"items":[]}"#.to_owned(),
-                "a field occurs twice",
-            ),
-            (
-                r#"{"items":[secret]}"#.to_owned(),
-                "invalid JSON at line 1 column 11",
-            ),
+        for line in [
+            "{} => items is missing instead of an array",
+            r#"{"items":null} => items is missing instead of an array"#,
+            r#"{"items":"LONG"} => items is a string instead of an array"#,
+            r#"{"items":[],"endCursor":{"LONG":1}} => endCursor is an object instead of a string"#,
+            "[[]] => the body is an array instead of an object",
+            "LONG => the body is invalid JSON instead of an object",
+            r#"{"items":[],"items":[]} => a field occurs twice"#,
+            r#"{"items":[secret]} => invalid JSON at line 1 column 11"#,
+            r#"{"items":[{"id":"a => it was cut off after 18 bytes"#,
         ] {
-            let error = AuditPage::parse(body, None).expect_err(message);
-            assert_eq!(error, message);
+            let (body, message) = line.split_once(" => ").expect(line);
+            let error = AuditPage::parse(body.replace("LONG", &long), None);
+            assert_eq!(error.expect_err(line), message);
         }
-        let cut = r#"{"items":[{"id":"a"#.to_owned();
-        let error = AuditPage::parse(cut, None).expect_err("cut");
-        assert_eq!(error, "it was cut off after 18 bytes");
     }
 
     #[test]

@@ -116,62 +116,34 @@ mod tests {
 
     #[test]
     fn a_path_stays_and_a_trailing_slash_goes() {
-        for (text, joined) in [
+        for (text, base) in [
+            ("https://api.example.com", "https://api.example.com"),
+            ("https://api.example.com/", "https://api.example.com"),
             (
-                "https://api.example.com",
-                "https://api.example.com/v1/tickets",
-            ),
-            (
-                "https://api.example.com/",
-                "https://api.example.com/v1/tickets",
-            ),
-            (
-                "http://127.0.0.1:8080/base/path//",
-                "http://127.0.0.1:8080/base/path/v1/tickets",
+                "http://[::1]:8080/base/path//",
+                "http://[::1]:8080/base/path",
             ),
         ] {
-            assert_eq!(
-                BaseUrl::parse(text)
-                    .expect("valid")
-                    .join("/v1/tickets")
-                    .as_str(),
-                joined
-            );
+            let joined = BaseUrl::parse(text).expect("valid").join("/v1/tickets");
+            assert_eq!(joined.as_str(), format!("{base}/v1/tickets"));
         }
     }
 
     #[test]
     fn other_texts_are_refused() {
-        for text in [
-            "api.example.com?key=1",
-            "localhost:8080",
-            "ftp://x",
-            "https://u:p@x",
-            "u:p@x",
-            "https://x/?key=1",
-            "https://",
-        ] {
+        let texts = "api.example.com?key=1 localhost:8080 ftp://x https://u:p@x u:p@x https://x/?key=1 https://";
+        for text in texts.split(' ') {
             assert_eq!(BaseUrl::parse(text).expect_err(text), NO_ADDRESS);
         }
     }
 
     #[test]
     fn only_plain_http_beyond_loopback_is_a_risk() {
-        for (text, risk) in [
-            ("http://127.0.0.1:1", false),
-            ("http://localhost", false),
-            ("http://[::1]:1", false),
-            ("http://api.example", true),
-            ("http://127.evil.example", true),
-            ("http://x.localhost", true),
-            ("https://api.example", false),
-        ] {
-            assert_eq!(
-                BaseUrl::parse(text).expect("valid").is_plain_remote(),
-                risk,
-                "{text}"
-            );
-        }
+        let is_risk = |text| BaseUrl::parse(text).expect("valid").is_plain_remote();
+        let safe = "http://127.0.0.1:1 http://127.9.9.9 http://localhost http://[::1]:1 https://api.example";
+        assert!(!safe.split(' ').any(is_risk));
+        let risks = "http://api.example http://127.evil.example http://x.localhost";
+        assert!(risks.split(' ').all(is_risk));
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(crate) fn page(
         world.count_below(key, readings.before_inclusive)
     });
     let between = rows[low.min(high)..high].iter();
-    let matches = |row: &&Row| filter.matches(&row.entry);
+    let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.entry(row));
     let is_candidate = |row: &&Row| readings.filter_after_limit || matches(row);
     let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
     let mut page: Vec<&Row> = if after.is_some() && is_adjacent {
@@ -103,7 +103,7 @@ pub(crate) fn page(
         "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
     });
     let items = page.into_iter().filter(matches).map(|row| {
-        let mut entry = Value::clone(&row.entry);
+        let mut entry = world.entry(row);
         readings.write_times(&mut entry);
         entry
     });
@@ -147,7 +147,7 @@ fn read_cursor(seed: u64, text: &str) -> Option<(Key, i64)> {
 impl Filter {
     fn parse(query: &Query, world: &World) -> Result<Self, Value> {
         for kind in query.all("activityTypes") {
-            if !data::kinds().any(|known| known == kind) && !world.is_used("type", &kind.into()) {
+            if !data::kinds().any(|known| known == kind) && !world.was_given("type", &kind.into()) {
                 let (code, message) = ("invalid_enum_value", "Invalid enum value");
                 let mut refused = issue("activityTypes", code, message, kind);
                 refused["issues"][0]["options"] = data::kinds().collect();
@@ -159,7 +159,7 @@ impl Filter {
         };
         let user = |mail: &str| data::user_of(mail).map(Value::from);
         let mut deals = values("dealIds", |id| id.parse::<i64>().ok().map(Value::from));
-        deals.retain(|id| id.as_i64().is_some_and(data::is_deal) || world.is_used("dealId", id));
+        deals.retain(|id| id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id));
         let mut filter = Self::default();
         // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
         let mut add = |is_given: bool, field, values| {

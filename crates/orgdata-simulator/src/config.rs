@@ -27,7 +27,7 @@ pub struct Config {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
-    /// Audit log entries at the start; ten thousand take about 50 MB
+    /// Audit log entries at the start; a million take 24 MB
     #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
     pub history: u64,
 

@@ -160,7 +160,7 @@ impl Simulator {
         for i in (0..count).rev() {
             let at = now.saturating_sub_unsigned(i).max(newest).min(now);
             let created = state.world.dated(at, &state.readings);
-            state.world.insert(created, &Fields::new());
+            state.world.insert(created, None);
         }
     }
 
@@ -174,7 +174,10 @@ impl Simulator {
         let given = fields.get("createdAt").and_then(Value::as_str);
         let given = given.and_then(|time| time.parse().ok());
         let created = given.map_or(self.clock.now(), Timestamp::as_millisecond);
-        let entry = self.state().world.insert(created, fields);
+        let world = &mut self.state().world;
+        let fields = Some(Box::new(fields.clone()));
+        let row = world.insert(created, fields).clone();
+        let entry = world.entry(&row);
         Ok(entry["id"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -184,7 +187,7 @@ impl Simulator {
         let newest = world.rows.last().map_or(now, |row| row.key.created);
         let created = newest.saturating_sub(clock::millis(behind));
         for i in 0..count {
-            world.insert(created.saturating_sub_unsigned(i), &Fields::new());
+            world.insert(created.saturating_sub_unsigned(i), None);
         }
     }
 
@@ -195,7 +198,7 @@ impl Simulator {
 
     /// Gives the organization another name, also in the entries that are there.
     pub fn rename(&self, name: &str) {
-        self.state().world.rename(name);
+        name.clone_into(&mut self.state().world.organization_name);
     }
 
     /// Removes all but the newest `keep` entries.

@@ -121,7 +121,8 @@ impl Simulator {
     pub fn truth_of(&self, scope: Scope) -> Truth {
         let world = &self.state().world;
         let mut truth = Truth::default();
-        for Row { entry, .. } in scope.rows(world) {
+        for row in scope.rows(world) {
+            let entry = world.entry(&row);
             let kind = entry["type"].as_str().unwrap_or_default().to_owned();
             let series = (kind, entry["actorUserId"].as_i64());
             *truth.counts.entry(series).or_default() += 1;
@@ -137,14 +138,16 @@ impl Simulator {
 
     /// Returns the entries of a scope, oldest first in the order of the listing.
     pub fn entries_of(&self, scope: Scope) -> impl Iterator<Item = Served> + use<> {
-        let rows = scope.rows(&self.state().world);
-        rows.into_iter().map(|Row { key, entry }| {
+        let world = self.state().world.clone();
+        let rows = scope.rows(&world);
+        rows.into_iter().map(move |row| {
+            let entry = world.entry(&row);
             let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
             Served {
                 id: text("id"),
                 activity_type: text("type"),
                 actor: entry["actorUserId"].as_i64(),
-                created_at: clock::timestamp(key.created),
+                created_at: clock::timestamp(row.key.created),
                 json: entry.to_string(),
             }
         })

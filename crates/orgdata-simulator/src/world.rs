@@ -1,8 +1,8 @@
 //! The audit log: which entries there are, and in which order.
 //!
-//! Live entries are added when the clock has passed their time, so they do not depend on requests.
-
-use std::sync::Arc;
+//! An entry is stored as its time and its number, 24 bytes; its content is generated from the seed and the number
+//! whenever it is asked for. Live entries are added when the clock has passed their time, so they do not depend on
+//! requests.
 
 use serde_json::Value;
 
@@ -26,11 +26,12 @@ pub(crate) struct Key {
     pub(crate) number: u64,
 }
 
-/// An entry and its place.
+/// An entry without its content.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) key: Key,
-    pub(crate) entry: Arc<Value>,
+    /// Fields that were given by hand.
+    fields: Option<Box<Fields>>,
 }
 
 /// The audit log.
@@ -38,7 +39,7 @@ pub(crate) struct Row {
 pub(crate) struct World {
     pub(crate) seed: u64,
     organization: i64,
-    organization_name: String,
+    pub(crate) organization_name: String,
     reading: KeyReading,
     /// In the order of the listing, oldest first.
     pub(crate) rows: Vec<Row>,
@@ -71,7 +72,7 @@ impl World {
             let shared = hash(config.seed, Purpose::Time, i / 4, 0).is_multiple_of(SHARED);
             let number = if shared { i | 3 } else { i };
             let left = config.history.saturating_sub(number);
-            world.insert(now - (period * left as f64) as i64, &Fields::new());
+            world.insert(now - (period * left as f64) as i64, None);
         }
         world
     }
@@ -86,7 +87,7 @@ impl World {
         let period = 1000.0 / self.rate;
         while self.live_at + period <= now as f64 {
             self.live_at += period;
-            self.insert(self.dated(self.live_at as i64, readings), &Fields::new());
+            self.insert(self.dated(self.live_at as i64, readings), None);
         }
         if let Some(keep) = readings.keep {
             self.retain(keep as usize);
@@ -101,31 +102,13 @@ impl World {
     }
 
     /// Adds an entry that was created at this time, with some fields given.
-    pub(crate) fn insert(&mut self, created: i64, fields: &Fields) -> Arc<Value> {
+    pub(crate) fn insert(&mut self, created: i64, fields: Option<Box<Fields>>) -> &Row {
         let number = self.next_number;
         self.next_number += 1;
         let key = Key { created, number };
-        let organization = (self.organization, self.organization_name.as_str());
-        let mut entry = entry::draw(self.seed, key, organization);
-        fields.apply_to_entry(&mut entry);
-        let (place, entry) = (self.count_below(key, false), Arc::new(entry));
-        let row = Row {
-            key,
-            entry: entry.clone(),
-        };
-        self.rows.insert(place, row);
-        entry
-    }
-
-    /// Gives the organization another name, also in the entries that are there.
-    pub(crate) fn rename(&mut self, name: &str) {
-        name.clone_into(&mut self.organization_name);
-        for row in &mut self.rows {
-            let organization = &mut Arc::make_mut(&mut row.entry)["organization"];
-            if organization.is_object() {
-                organization["name"] = name.into();
-            }
-        }
+        let place = self.count_below(key, false);
+        self.rows.insert(place, Row { key, fields });
+        &self.rows[place]
     }
 
     /// Returns the number of entries below a place, with the one at the place or without.
@@ -139,7 +122,7 @@ impl World {
 
     /// Removes the entries with these ids and returns their number.
     pub(crate) fn delete(&mut self, ids: &[String]) -> usize {
-        let is_kept = |row: &Row| !ids.iter().any(|id| row.entry["id"] == **id);
+        let is_kept = |row: &Row| !ids.iter().any(|id| self.entry(row)["id"] == **id);
         let (kept, gone) = self.rows.iter().cloned().partition(is_kept);
         let count = Vec::len(&gone);
         self.rows = kept;
@@ -173,9 +156,20 @@ impl World {
         }
     }
 
-    /// Returns whether a field has this value in any entry.
-    pub(crate) fn is_used(&self, field: &str, value: &Value) -> bool {
-        self.rows.iter().any(|row| row.entry[field] == *value)
+    /// Returns whether a field was given this value by hand for any entry.
+    pub(crate) fn was_given(&self, field: &str, value: &Value) -> bool {
+        let mut given = self.rows.iter().filter_map(|row| row.fields.as_ref());
+        given.any(|fields| fields.get(field) == Some(value))
+    }
+
+    /// Returns an entry as it is served.
+    pub(crate) fn entry(&self, row: &Row) -> Value {
+        let organization = (self.organization, self.organization_name.as_str());
+        let mut entry = entry::draw(self.seed, row.key, organization);
+        if let Some(fields) = &row.fields {
+            fields.apply_to_entry(&mut entry);
+        }
+        entry
     }
 }
 
