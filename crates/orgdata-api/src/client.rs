@@ -242,12 +242,14 @@ impl Client {
             error.r#type = tracing::field::Empty,
         );
         let request = self.0.http.get(url).query(query).header(KEY_HEADER, &key);
-        let (sent, mut received) = (Instant::now(), Response::new(Vec::new()));
-        let exchange = self.exchange(request, deadline, &mut received);
-        let result = exchange.instrument(span.clone()).await;
-        let (duration, bytes) = (sent.elapsed(), received.body().len() as u64);
-        self.0.observer.response(endpoint, duration, bytes);
-        let result = result.and_then(|()| {
+        let sent = Instant::now();
+        let exchange = self.exchange(request, deadline).instrument(span.clone());
+        let received = exchange.await;
+        let bytes = received.as_ref().map_or(0, |it| it.body().len());
+        self.0
+            .observer
+            .response(endpoint, sent.elapsed(), bytes as u64);
+        let result = received.and_then(|received| {
             span.record("http.response.status_code", received.status().as_u16());
             self.read_response(endpoint, received, &key, parse)
         });
@@ -257,14 +259,12 @@ impl Client {
         result
     }
 
-    /// Sends a request and reads the response until a deadline. The body of an error may be incomplete: it is empty if it
-    /// did not arrive, and cut after the part that is examined.
+    /// Sends a request and reads the response until a deadline. The body of an error is empty if it did not arrive.
     async fn exchange(
         &self,
         request: RequestBuilder,
         deadline: Instant,
-        received: &mut Response<Vec<u8>>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Response<Vec<u8>>, ApiError> {
         let request = request.header("accept", "application/json");
         let sent = async {
             let Some(Transport(answer)) = &self.0.transport else {
@@ -273,36 +273,23 @@ impl Client {
             let answer = answer(request.build().map_err(not_connected)?).await;
             answer.ok_or_else(|| ApiError::new(R::Connect, "connection reset"))
         };
-        let timed_out = |bytes| {
-            let limit = humantime::format_duration(self.0.settings.timeout);
-            let message = format!("no answer within {limit}, only {bytes} bytes");
-            ApiError::new(R::Timeout, message)
+        let limit = humantime::format_duration(self.0.settings.timeout);
+        let timed_out = ApiError::new(R::Timeout, format!("no answer within {limit}"));
+        let Ok(response) = tokio::time::timeout_at(deadline, sent).await else {
+            return Err(timed_out);
         };
-        let response = tokio::time::timeout_at(deadline, sent).await;
-        let response = response.map_err(|_| timed_out(0))??;
-        let is_success = response.status().is_success();
+        let response = response?;
+        let mut received = Response::new(Vec::new());
         *received.status_mut() = response.status();
         *received.headers_mut() = response.headers().clone();
-        let body = received.body_mut();
-        // What is examined of an error, and a little more, so that one that is cut can be recognized.
-        let max = if is_success {
-            MAX_BODY_BYTES
-        } else {
-            MAX_EXAMINED
-        } + 4;
-        let read = tokio::time::timeout_at(deadline, read_body(response, max, body)).await;
-        match read.unwrap_or_else(|_| Err(timed_out(body.len()))) {
-            Ok(()) if is_success && body.len() > MAX_BODY_BYTES => {
-                let message = format!("the answer is larger than {MAX_BODY_BYTES} bytes");
-                Err(ApiError::new(R::TooLarge, message))
-            }
+        let body = tokio::time::timeout_at(deadline, read_body(response)).await;
+        match body.unwrap_or(Err(timed_out)) {
+            Ok(body) => *received.body_mut() = body,
+            Err(error) if received.status().is_success() => return Err(error),
             // The status says enough, and an incomplete body could end within a secret.
-            Err(_) if !is_success => {
-                body.clear();
-                Ok(())
-            }
-            read => read,
+            Err(_) => {}
         }
+        Ok(received)
     }
 
     /// Makes a page of a response. It is public as the entrance for fuzzing.
@@ -373,10 +360,15 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
         // No certificate is checked, so the system needs no roots.
         _ if !settings.base_url.is_https() => builder.tls_certs_only([]),
         Some(path) => {
-            let file = |error| format!("--api.ca-file: {}: {error}", path.display());
+            let wrong = |problem| format!("--api.ca-file: {}: {problem}", path.display());
             let pem = (settings.read_file)(path);
-            let pem = pem.map_err(|error| file(format!("cannot read it: {error}")))?;
-            builder.tls_certs_merge(certificates(&pem).map_err(file)?)
+            let pem = pem.map_err(|error| wrong(format!("cannot read it: {error}")))?;
+            let certificates = Certificate::from_pem_bundle(&pem);
+            let certificates = certificates.map_err(|error| wrong(error_chain(&error)))?;
+            if certificates.is_empty() {
+                return Err(wrong("it holds no certificate in PEM form".to_owned()));
+            }
+            builder.tls_certs_merge(certificates)
         }
         None => builder,
     };
@@ -392,34 +384,30 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
         })
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
-    let certificates = Certificate::from_pem_bundle(pem).map_err(|error| error_chain(&error))?;
-    match certificates.is_empty() {
-        true => Err("it holds no certificate in PEM form".to_owned()),
-        false => Ok(certificates),
-    }
-}
-
-/// Reads a body until it has `max` bytes.
-async fn read_body(
-    mut response: reqwest::Response,
-    max: usize,
-    body: &mut Vec<u8>,
-) -> Result<(), ApiError> {
+/// Reads a body; that of an error only as far as it is examined.
+async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, ApiError> {
+    let is_success = response.status().is_success();
+    let max = match is_success {
+        true => MAX_BODY_BYTES,
+        // A little more, so that one that is cut can be recognized.
+        false => MAX_EXAMINED + 4,
+    };
     // A body that grows by doubling takes up to twice its size.
     let announced = response.content_length().unwrap_or(0);
-    body.reserve_exact(announced.min(max as u64) as usize);
-    while body.len() < max {
+    let mut body = Vec::with_capacity(announced.min(max as u64) as usize);
+    while body.len() <= max {
         match response.chunk().await {
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Ok(None) => break,
+            Ok(None) => return Ok(body),
             Err(_) => {
                 let message = format!("the answer was cut off after {} bytes", body.len());
                 return Err(ApiError::new(R::Malformed, message));
             }
         }
     }
-    Ok(())
+    let message = format!("the answer is larger than {max} bytes");
+    let too_large = ApiError::new(R::TooLarge, message);
+    if is_success { Err(too_large) } else { Ok(body) }
 }
 
 /// Returns why there is no connection, and what to do if that is known.

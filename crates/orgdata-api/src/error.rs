@@ -130,9 +130,7 @@ impl ApiError {
         };
         let wait = failed.retry_after;
         let wait = wait.map(|wait| format!(", asked to wait {}", seconds(wait)));
-        // The API may have sent the same words.
-        let words = Some(failed.words()).filter(|words| !words.eq_ignore_ascii_case(problem));
-        let (wait, words) = (wait.unwrap_or_default(), words.unwrap_or_default());
+        let (wait, words) = (wait.unwrap_or_default(), failed.words());
         failed.error(reason, &format!("{problem}{wait}{words}"))
     }
 
@@ -140,14 +138,12 @@ impl ApiError {
     pub(super) fn from_body(failed: &Failed<'_>, why: &str) -> Self {
         let (content_type, start) = (failed.content_type, failed.body.trim_start());
         let is_json = content_type.contains("json") || start.starts_with(['{', '[']);
-        let problem = if start.is_empty() {
-            ": the answer is empty".to_owned()
-        } else if start.starts_with('<') || !is_json {
-            format!(
+        let problem = match is_json && !start.starts_with('<') {
+            _ if start.is_empty() => ": the answer is empty".to_owned(),
+            true => format!(": the answer is not a page of this listing: {why}"),
+            false => format!(
                 ": the answer is {content_type} and not JSON, probably from a proxy or a login page: {start}"
-            )
-        } else {
-            format!(": the answer is not a page of this listing: {why}")
+            ),
         };
         failed.error(R::Malformed, &sanitize(&problem, failed.secrets))
     }
