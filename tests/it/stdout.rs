@@ -41,6 +41,7 @@ fn ids(lines: &str) -> Vec<String> {
     let mut ids = Vec::new();
     for line in lines.lines().filter(|line| !line.is_empty()) {
         let request: Value = serde_json::from_str(line).expect(line);
+        assert_eq!(array(&request["resourceLogs"]).len(), 1, "{line}");
         let logs = array(&request["resourceLogs"]).iter();
         let scopes = logs.flat_map(|logs| array(&logs["scopeLogs"]));
         for record in scopes.flat_map(|scope| array(&scope["logRecords"])) {

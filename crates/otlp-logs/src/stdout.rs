@@ -40,7 +40,12 @@ pub(crate) async fn print(render: Render, request: Bytes, is_cut: Arc<Mutex<bool
     let writing = async {
         let mut is_cut = is_cut.lock_owned().await;
         let write = move || {
-            let lines = render(request).map_err(|error| Refusal::new(Reason::BadRecord, error))?;
+            // An empty request only asks whether there is a collector.
+            let lines = match request.is_empty() {
+                true => Ok(Vec::new()),
+                false => render(request),
+            };
+            let lines = lines.map_err(|error| Refusal::new(Reason::BadRecord, error))?;
             // Without the buffer of `Stdout`, which keeps lines that could not be written.
             let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from);
             stdout
