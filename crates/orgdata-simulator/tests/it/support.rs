@@ -48,9 +48,19 @@ pub(crate) async fn audit(sim: &Running, query: &str) -> Value {
     page
 }
 
+pub(crate) fn items(page: &Value) -> &[Value] {
+    page["items"].as_array().unwrap()
+}
+
 pub(crate) fn ids(page: &Value) -> Vec<String> {
-    let items = page["items"].as_array().unwrap().iter();
+    let items = items(page).iter();
     items.map(|item| text(item, "id").to_owned()).collect()
+}
+
+/// Returns `hasPrevious` and `hasMore`.
+pub(crate) fn flags(page: &Value) -> (bool, bool) {
+    let flag = |name: &str| page[name].as_bool().unwrap();
+    (flag("hasPrevious"), flag("hasMore"))
 }
 
 /// Returns the ids of a page.
@@ -66,7 +76,7 @@ pub(crate) fn text<'a>(page: &'a Value, field: &str) -> &'a str {
 pub(crate) async fn all_ids(sim: &Running, query: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut page = audit(sim, query).await;
-    while !page["items"].as_array().unwrap().is_empty() {
+    while !items(&page).is_empty() {
         all.extend(ids(&page));
         let before = text(&page, "endCursor").to_owned();
         page = audit(sim, &format!("{query}&before={before}")).await;
