@@ -1,6 +1,6 @@
 //! Sends encoded requests and returns exactly one verdict for each.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -120,7 +120,8 @@ impl Sender {
         let connection = connection.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&connection)).await;
         let (client, certificate) = loaded.map_err(|error| error.to_string())??;
-        *lock(&self.certificate) = certificate;
+        let shown = self.certificate.lock();
+        *shown.unwrap_or_else(PoisonError::into_inner) = certificate;
         Ok(made.insert(client).clone())
     }
 }
@@ -166,10 +167,6 @@ fn load(connection: &Connection) -> Result<Loaded, String> {
     let own = connection.client.as_ref();
     let certificate = own.map(|(certificate, _)| certificate.read_pem(connection.read_file));
     Ok((client, certificate.transpose()?))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a span with the names of the semantic conventions.

@@ -41,32 +41,26 @@ pub(crate) async fn print(render: Render, request: Bytes, is_cut: Arc<Mutex<bool
         let mut is_cut = is_cut.lock_owned().await;
         let write = move || {
             // An empty request only asks whether there is a collector.
-            let lines = match request.is_empty() {
-                true => Ok(Vec::new()),
-                false => render(request),
-            };
-            let lines = lines.map_err(|error| Refusal::new(Reason::BadRecord, error))?;
+            let lines = Some(request).filter(|request| !request.is_empty());
+            let lines = lines.map(render).transpose();
+            let lines = lines.map_err(|error| refusal(Reason::BadRecord, error))?;
             // Without the buffer of `Stdout`, which keeps lines that could not be written.
             let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from);
-            stdout
-                .and_then(|mut stdout| write(&mut stdout, &mut is_cut, &lines))
-                .map_err(|error| Refusal::new(Reason::Unavailable, failed(error)))
+            let lines = lines.unwrap_or_default();
+            let written = stdout.and_then(|mut out| write(&mut out, &mut is_cut, &lines));
+            written.map_err(|error| refusal(Reason::Unavailable, error))
         };
         let written = tokio::task::spawn_blocking(write).await;
-        written.unwrap_or_else(|error| Err(Refusal::new(Reason::Unavailable, failed(error))))
+        written.unwrap_or_else(|error| Err(refusal(Reason::Unavailable, error)))
     };
-    match tokio::time::timeout(MAX_TIME, writing).await {
-        Ok(Ok(())) => Verdict::Accepted,
-        Ok(Err(refusal)) => Verdict::Refused(refusal),
-        Err(_) => {
-            let message = failed(format!("nobody reads it for {MAX_TIME:?}"));
-            Verdict::Refused(Refusal::new(Reason::Timeout, message))
-        }
-    }
+    let unread = format!("nobody reads it for {MAX_TIME:?}");
+    let written = tokio::time::timeout(MAX_TIME, writing).await;
+    let written = written.unwrap_or_else(|_| Err(refusal(Reason::Timeout, unread)));
+    written.map_or_else(Verdict::Refused, |()| Verdict::Accepted)
 }
 
-fn failed(error: impl std::fmt::Display) -> String {
-    format!("cannot write to standard output: {error}")
+fn refusal(reason: Reason, error: impl std::fmt::Display) -> Refusal {
+    Refusal::new(reason, format!("cannot write to standard output: {error}"))
 }
 
 /// Writes lines. A line that was cut by a failure is ended first: otherwise the next one would be lost with it.
