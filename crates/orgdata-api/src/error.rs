@@ -130,7 +130,9 @@ impl ApiError {
         };
         let wait = failed.retry_after;
         let wait = wait.map(|wait| format!(", asked to wait {}", seconds(wait)));
-        let (wait, words) = (wait.unwrap_or_default(), failed.words());
+        // The API may have sent the same words.
+        let words = Some(failed.words()).filter(|words| !words.eq_ignore_ascii_case(problem));
+        let (wait, words) = (wait.unwrap_or_default(), words.unwrap_or_default());
         failed.error(reason, &format!("{problem}{wait}{words}"))
     }
 
