@@ -108,6 +108,7 @@ impl ExporterSettings {
                 timeout: flags.api.timeout,
                 max_requests_per_second: flags.api.max_requests_per_second,
                 ca_file: flags.api.ca_file.clone(),
+                read_file: exporter_web::read_file,
                 filters,
             },
             web: flags.web.clone(),
@@ -144,7 +145,7 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
 fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, String> {
     if let Some(path) = &flags.api.key_file {
         let source = KeySource::File(path.clone());
-        let checked = source.check();
+        let checked = source.check(exporter_web::read_file);
         checked.map_err(|error| in_file("--api.key-file", path, error))?;
         return Ok(source);
     }
@@ -152,7 +153,7 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
         format!("there is no API key; give --api.key-file FILE, or set the variable {KEY_VARIABLE}")
     })?;
     let source = KeySource::Value(SecretString::from(key));
-    source.check()?;
+    source.check(exporter_web::read_file)?;
     Ok(source)
 }
 

@@ -6,7 +6,7 @@ mod run;
 use std::collections::BTreeMap;
 
 use clap::{Args, value_parser};
-use otlp_logs::{Connection, Given, Lines, Signal, Target, resource};
+use otlp_logs::{Connection, Given, Render, Signal, Target, json_line, resource};
 
 use crate::metrics::build::VERSION;
 
@@ -14,23 +14,6 @@ pub use run::{Next, Relay};
 
 /// The name of the exporter in requests.
 pub(crate) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
-
-/// What `demo` prints of a record.
-const LINES: Lines = Lines {
-    actor: &["user.full_name", "user.id"],
-    shown: &[
-        ("orgdata.deal.name", "deal"),
-        ("orgdata.evaluation.title", "evaluation"),
-        ("orgdata.target_user.id", "target"),
-        ("orgdata.task.id", "task"),
-        ("orgdata.requirement.id", "requirement"),
-        ("orgdata.meeting.id", "meeting"),
-        ("orgdata.ticket.id", "ticket"),
-        ("orgdata.team_request.id", "team_request"),
-        ("orgdata.gap.reason", "reason"),
-        ("log.record.uid", "id"),
-    ],
-};
 
 /// The flags `--otlp.*`.
 #[derive(Clone, Debug, Args)]
@@ -40,7 +23,7 @@ pub struct OtlpFlags {
     /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(id = "otlp.endpoint", long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
+    /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
     #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
     /// Maximum number of records per request, which is never larger than 3 MiB
@@ -99,22 +82,39 @@ impl Delivery {
     ) -> Result<Option<Self>, String> {
         let endpoint = Given::new("--otlp.endpoint", flags.endpoint.as_deref());
         let protocol = Given::new("--otlp.protocol", flags.protocol.as_deref());
-        let connection = Connection::from_env(Signal::LOGS, endpoint, protocol, USER_AGENT, env)?;
+        if protocol
+            .as_ref()
+            .is_some_and(|given| given.value == "stdout")
+        {
+            if endpoint.is_some() {
+                return Err("--otlp.protocol=stdout writes log records to standard output; remove --otlp.endpoint".to_owned());
+            }
+            return Self::to_stdout(json_line, flags, env).map(Some);
+        }
+        let connection = Connection::from_env(
+            Signal::LOGS,
+            endpoint,
+            protocol,
+            USER_AGENT,
+            exporter_web::read_file,
+            env,
+        )?;
         let target = connection.map(|connection| Target::Collector(Box::new(connection)));
         target
             .map(|target| Self::new(target, flags, env))
             .transpose()
     }
 
-    /// Returns the delivery to standard output.
+    /// Returns the delivery to standard output, as lines.
     ///
     /// # Errors
     /// If a variable is wrong.
     pub fn to_stdout(
+        lines: Render,
         flags: &OtlpFlags,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, String> {
-        Self::new(Target::Stdout(LINES), flags, env)
+        Self::new(Target::Stdout(lines), flags, env)
     }
 
     fn new(

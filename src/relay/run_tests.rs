@@ -250,7 +250,7 @@ fn delivery(batch_size: usize) -> Delivery {
         exclude_activity_types: Vec::new(),
         redact: Vec::new(),
     };
-    Delivery::to_stdout(&flags, &|_| None).unwrap()
+    Delivery::to_stdout(otlp_logs::json_line, &flags, &|_| None).unwrap()
 }
 
 fn partly(rejected: u64) -> Verdict {

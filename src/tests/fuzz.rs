@@ -197,6 +197,7 @@ pub fn error_body(data: &[u8]) {
             timeout: Duration::from_secs(1),
             max_requests_per_second: 1.0,
             ca_file: None,
+            read_file: exporter_web::read_file,
             filters: Filters::default(),
         };
         let metrics: ApiMetrics = Metrics::new(Duration::ZERO).api;

@@ -36,6 +36,7 @@ mod healthcheck;
 mod otlp;
 mod self_metrics;
 mod spans;
+mod stdout;
 mod structure;
 mod tail;
 mod tickets;

@@ -34,6 +34,7 @@ mod prometheus;
 mod refusals;
 mod release;
 mod soak;
+mod stdout;
 mod systemd;
 mod web;
 
