@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::Settings;
 use super::start::Start;
 use crate::ledger::{Disposition, EventId, Gap, Standing};
 use crate::util::labels;
@@ -93,6 +94,21 @@ pub(super) struct Limits {
     pub start: Start,
     /// Only history is read.
     pub is_backfill: bool,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// Returns the limits of these settings.
+    pub(super) fn new(settings: &Settings, is_backfill: bool) -> Self {
+        Self {
+            page_size: settings.page_size,
+            reread_interval: settings.reread_interval,
+            window: settings.reread_window,
+            start: settings.start,
+            is_backfill,
+        }
+    }
 }
 
 /// Returns an earlier time.
