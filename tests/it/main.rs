@@ -31,6 +31,7 @@ mod docs;
 mod exposition;
 mod health;
 mod healthcheck;
+mod histories;
 mod otlp;
 mod self_metrics;
 mod spans;
