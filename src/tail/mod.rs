@@ -33,4 +33,6 @@ pub struct Settings {
 }
 
 #[cfg(test)]
+mod given_up_tests;
+#[cfg(test)]
 mod sweep_tests;
