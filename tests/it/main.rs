@@ -33,6 +33,7 @@ mod excluded;
 mod exposition;
 mod health;
 mod healthcheck;
+mod histories;
 mod otlp;
 mod self_metrics;
 mod spans;

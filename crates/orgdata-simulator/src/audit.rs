@@ -70,11 +70,10 @@ pub(crate) fn page(
         _ => limit,
     };
 
-    let rows = &world.rows;
-    let low = after.map_or(0, |key| world.count_below(key, !readings.after_inclusive));
-    let high = before.map_or(rows.len(), |key| {
-        world.count_below(key, readings.before_inclusive)
-    });
+    let rows = &world.rows[..world.rows.len().saturating_sub(readings.behind)];
+    let below = |key, inclusive| world.count_below(key, inclusive).min(rows.len());
+    let low = after.map_or(0, |key| below(key, !readings.after_inclusive));
+    let high = before.map_or(rows.len(), |key| below(key, readings.before_inclusive));
     let between = rows[low.min(high)..high].iter();
     let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.entry(row));
     let is_candidate = |row: &&Row| readings.filter_after_limit || matches(row);
@@ -93,12 +92,20 @@ pub(crate) fn page(
     let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
     // Without a time limit, a place has one cursor.
     let issued = readings.cursor_ttl.map_or(0, |_| now);
-    let start_cursor = newest.map(|key| write_cursor(world.seed, key, issued));
+    let cursor = |key: Key| {
+        let number = if readings.time_cursors {
+            u64::MAX
+        } else {
+            key.number
+        };
+        write_cursor(world.seed, Key { number, ..key }, issued)
+    };
+    let start_cursor = newest.map(cursor);
     let mut body = json!({
         // Set below, because the macro copies what it is given.
         "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
-        "endCursor": oldest.map(|key| write_cursor(world.seed, key, issued)),
+        "endCursor": oldest.map(cursor),
         "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
         "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
     });

@@ -122,7 +122,10 @@ impl World {
 
     /// Removes the entries with these ids and returns their number.
     pub(crate) fn delete(&mut self, ids: &[String]) -> usize {
-        let is_kept = |row: &Row| !ids.iter().any(|id| self.entry(row)["id"] == **id);
+        let is_kept = |row: &Row| {
+            let entry = self.entry(row);
+            !ids.iter().any(|id| entry["id"] == **id)
+        };
         let (kept, gone) = self.rows.iter().cloned().partition(is_kept);
         let count = Vec::len(&gone);
         self.rows = kept;

@@ -381,6 +381,24 @@ async fn cursors_may_be_rows_and_may_expire() {
 }
 
 #[tokio::test]
+async fn cursors_may_be_times_and_a_replica_may_be_behind() {
+    let sim = with_history(2, |config| config.readings.time_cursors = true).await;
+    sim.advance(Duration::from_secs(1));
+    let at = sim.now().to_string();
+    for _ in 0..5 {
+        sim.add_entry(&Fields::new().with("createdAt", &*at))
+            .unwrap();
+    }
+    let first = audit(&sim, "limit=3").await;
+    let query = |limit| format!("limit={limit}&before={}", text(&first, "endCursor"));
+    assert_eq!(audit(&sim, &query(3)).await["items"], first["items"]);
+    assert_eq!(ids(&audit(&sim, &query(9)).await).len(), 7);
+    let newest = ids(&audit(&sim, "").await);
+    sim.change_readings(|readings| readings.behind = 3);
+    assert_eq!(ids(&audit(&sim, "").await), newest[3..]);
+}
+
+#[tokio::test]
 async fn items_may_be_listed_oldest_first_and_only_the_newest_kept() {
     let sim = with_history(20, |_| ()).await;
     let mut newest = listed(&sim, "limit=5").await;
