@@ -96,6 +96,24 @@ pub(super) struct Limits {
     pub is_backfill: bool,
 }
 
+// === impl Row ===
+
+impl Row {
+    /// Reports whether the entry is dated after a time. It may stay on top of the listing until then, and what is below it may be newer.
+    pub(super) fn is_ahead(&self, of: Option<Timestamp>) -> bool {
+        self.at.is_some_and(|at| Some(at) > of)
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    /// Reports whether the page has an entry that is not dated ahead.
+    pub(super) fn has_entries(&self) -> bool {
+        self.rows.iter().any(|row| !row.is_ahead(Some(self.now)))
+    }
+}
+
 // === impl Limits ===
 
 impl Limits {

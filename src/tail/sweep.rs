@@ -196,7 +196,7 @@ impl Sweep {
         if page.rows.is_empty() && page.end.is_none() {
             if self.is_empty_for_long(page) && self.state.sweep.is_none() {
                 step.must_save |= !self.state.was_empty;
-                self.state.reached(page.now, true);
+                self.state.reached(page.now, self.newest, true);
             }
             return;
         }
@@ -213,7 +213,7 @@ impl Sweep {
         let ends = last == Some(Standing::Settled);
         let limit = &mut self.walks[Task::Poll as usize].limit;
         let wanted = match ends {
-            true => new.saturating_mul(2).max(QUIET_POLL),
+            true => new.saturating_mul(2).max(QUIET_POLL.min(*limit)),
             false => limit.saturating_mul(4),
         };
         *limit = wanted.min(self.limits.page_size);
@@ -230,7 +230,7 @@ impl Sweep {
             self.state.sweep = Some(OpenSweep {
                 cursors: page.end.iter().cloned().collect(),
                 met,
-                has_entries: !page.rows.is_empty(),
+                has_entries: page.has_entries(),
                 oldest: page.rows.iter().filter_map(|row| row.at).min(),
                 opened_at,
                 as_of: page.now,
@@ -248,7 +248,7 @@ impl Sweep {
             (open.met, open.older, open.as_of) = (false, 0, page.now);
         }
         open.met = self.take(page, open.met, step);
-        open.has_entries |= !page.rows.is_empty();
+        open.has_entries |= page.has_entries();
         let times = page.rows.iter().filter_map(|row| row.at);
         open.oldest = open.oldest.into_iter().chain(times).min();
         let old = page
@@ -293,7 +293,7 @@ impl Sweep {
     /// Takes what is unknown; returns whether a settled entry was met.
     pub(super) fn take(&self, page: &Page, mut met: bool, step: &mut Step) -> bool {
         for (index, row) in page.rows.iter().enumerate() {
-            met |= row.standing == Standing::Settled;
+            met |= row.standing == Standing::Settled && !row.is_ahead(self.state.contact);
             if row.standing == Standing::Unknown {
                 let taken = match met {
                     _ if self.is_below_watermark(row) => Disposition::Backdated,
@@ -319,8 +319,7 @@ impl Sweep {
         // Without a new entry or a sweep, only what a re-read has found is settled: that can wait.
         state.number += by;
         let as_of = open.as_ref().map_or(page.now, |open| open.as_of);
-        let has_entries =
-            !page.rows.is_empty() || open.as_ref().is_some_and(|open| open.has_entries);
+        let has_entries = page.has_entries() || open.as_ref().is_some_and(|open| open.has_entries);
         if by == 1 && open.is_some_and(|open| open.has_upper) {
             state.sweep = Some(OpenSweep {
                 opened_at,
@@ -328,7 +327,7 @@ impl Sweep {
             });
         } else {
             let as_of = if by == 1 { as_of } else { page.now };
-            state.reached(as_of, !has_entries);
+            state.reached(as_of, self.newest, !has_entries);
         }
         self.walks[Task::Sweep as usize].reset();
     }

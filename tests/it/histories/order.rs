@@ -129,7 +129,7 @@ async fn re_reads_go_on_although_each_poll_finds_more_than_a_page() {
     let series = "orgdata_audit_events_late_total";
     history.exporter().until_value(series, 1.0).await;
     is_flooded.store(false, Ordering::SeqCst);
-    let events = history.service.event_count() - 200;
+    let events = history.service.entries().count() as u64 - 200;
     history.ends_with([events, 0, 0]).await;
 }
 

@@ -46,6 +46,7 @@ impl Paused {
             reread_interval: Duration::from_secs(300),
             reread_window: Duration::from_secs(3600),
             page_size: 10,
+            excluded: orgdata_exporter::tail::Excluded::default(),
         };
         let client = settings::simulated(&service);
         let tail = Tail::new(client, ledger, state, metrics.clone(), settings);

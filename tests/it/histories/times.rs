@@ -150,7 +150,6 @@ async fn changed_filters_lose_nothing_newer() {
 }
 
 #[tokio::test]
-#[ignore = "entries dated before the last contact are taken for known ones"]
 async fn filters_changed_during_a_sweep_lose_nothing_newer() {
     changed_filters(true).await;
 }
@@ -173,7 +172,6 @@ async fn an_entry_dated_2099_keeps_no_ids() {
 
 /// A re-read goes deeper than the window, and the window has more events than ids are kept in any case.
 #[tokio::test]
-#[ignore = "ids are pruned that a re-read meets"]
 async fn what_a_re_read_meets_below_the_window_is_not_delivered_again() {
     let config = Config {
         history: 20,

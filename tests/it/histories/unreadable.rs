@@ -11,7 +11,6 @@ fn poison(id: &str) -> Fault {
 }
 
 #[tokio::test]
-#[ignore = "every second poll fails"]
 async fn a_counted_row_that_cannot_be_read_any_more_fails_nothing() {
     let history = History::with(200, Readings::default(), "").await;
     history.service.add_events(3);
@@ -20,7 +19,7 @@ async fn a_counted_row_that_cannot_be_read_any_more_fails_nothing() {
     history.counted(8).await;
     history.service.fault(poison(&id));
     history.exporter().logs("audit request failed").await;
-    history.exporter().logs("can be read again").await;
+    history.exporter().logs("work again").await;
     for _ in 0..20 {
         history.requested(3).await;
         let scrape = history.exporter().scrape().await;
@@ -72,19 +71,6 @@ async fn a_newest_row_that_cannot_be_read_stops_nothing() {
     assert_eq!(history.late().await, 1.0);
     history.service.clear_faults();
     history.ends_with([26, 0, 0]).await;
-}
-
-#[tokio::test]
-#[ignore = "a page of a sweep has two entries at least"]
-async fn an_entry_right_above_one_that_cannot_be_read_is_counted() {
-    let history = History::with(20, Readings::default(), "--api.page-size=4").await;
-    let add = |sim: &Simulator| {
-        let id = sim.add_entry(&Fields::new()).unwrap();
-        sim.fault(poison(&id));
-        sim.add_events(5);
-    };
-    two_bursts(&history.service, add, |_| {});
-    history.counted(5).await;
 }
 
 #[tokio::test]
