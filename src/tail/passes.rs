@@ -50,7 +50,7 @@ impl Sweep {
             let newest = page.rows.iter().filter_map(|row| row.at).max();
             let begin = newest.map_or(page.now, |newest| newest.min(page.now));
             self.state.floor = Some(back(begin, self.limits.window));
-            (pass.older, pass.as_of) = (0, page.now);
+            (pass.older, pass.as_of) = (0, page.as_of());
             if self.state.contact.is_none() {
                 let start = self.limits.start.from(back(page.now, page.at));
                 let from = *self.state.records_from.get_or_insert(start);

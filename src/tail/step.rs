@@ -108,6 +108,11 @@ impl Row {
 // === impl Page ===
 
 impl Page {
+    /// Returns a time at which the page was not yet cut, by the service's clock: the response may have taken long.
+    pub(super) fn as_of(&self) -> Timestamp {
+        back(self.now, self.at.saturating_sub(self.requested))
+    }
+
     /// Reports whether the page has an entry that is not dated ahead.
     pub(super) fn has_entries(&self) -> bool {
         self.rows.iter().any(|row| !row.is_ahead(Some(self.now)))

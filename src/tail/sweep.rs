@@ -196,7 +196,7 @@ impl Sweep {
         if page.rows.is_empty() && page.end.is_none() {
             if self.is_empty_for_long(page) && self.state.sweep.is_none() {
                 step.must_save |= !self.state.was_empty;
-                self.state.reached(page.now, self.newest, true);
+                self.state.reached(page.as_of(), self.newest, true);
             }
             return;
         }
@@ -224,7 +224,7 @@ impl Sweep {
         } else if let Some(open) = &mut self.state.sweep {
             open.has_upper |= is_upper && new > 0;
             if !is_upper {
-                open.as_of = page.now;
+                open.as_of = page.as_of();
             }
         } else {
             self.state.sweep = Some(OpenSweep {
@@ -233,7 +233,7 @@ impl Sweep {
                 has_entries: page.has_entries(),
                 oldest: page.rows.iter().filter_map(|row| row.at).min(),
                 opened_at,
-                as_of: page.now,
+                as_of: page.as_of(),
                 ..OpenSweep::default()
             });
             step.must_save = true;
@@ -245,7 +245,7 @@ impl Sweep {
             return;
         };
         if request.before.is_none() {
-            (open.met, open.older, open.as_of) = (false, 0, page.now);
+            (open.met, open.older, open.as_of) = (false, 0, page.as_of());
         }
         open.met = self.take(page, open.met, step);
         open.has_entries |= page.has_entries();
@@ -318,7 +318,7 @@ impl Sweep {
         step.must_save |= open.is_some();
         // Without a new entry or a sweep, only what a re-read has found is settled: that can wait.
         state.number += by;
-        let as_of = open.as_ref().map_or(page.now, |open| open.as_of);
+        let as_of = open.as_ref().map_or(page.as_of(), |open| open.as_of);
         let has_entries = page.has_entries() || open.as_ref().is_some_and(|open| open.has_entries);
         if by == 1 && open.is_some_and(|open| open.has_upper) {
             state.sweep = Some(OpenSweep {
@@ -326,7 +326,7 @@ impl Sweep {
                 ..OpenSweep::default()
             });
         } else {
-            let as_of = if by == 1 { as_of } else { page.now };
+            let as_of = if by == 1 { as_of } else { page.as_of() };
             state.reached(as_of, self.newest, !has_entries);
         }
         self.walks[Task::Sweep as usize].reset();
