@@ -31,6 +31,7 @@ mod interop;
 mod kubernetes;
 mod manifests;
 mod prometheus;
+mod recipes;
 mod records;
 mod refusals;
 mod release;
