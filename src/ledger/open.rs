@@ -1,6 +1,6 @@
 //! Opening the state file: one process, one organization's file, and a damaged file set aside.
 //!
-//! Damage is handled at the start only. Whoever finds it, at the start or later, first leaves a note beside the file. A start that finds
+//! Damage is handled at the start only. The process that finds it, at the start or later, first leaves a note beside the file. A start that finds
 //! the note renames the file, creates a new one that says so, and deletes the note: if it is interrupted, the next start does the same.
 
 use std::fmt::Display;

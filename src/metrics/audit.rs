@@ -34,17 +34,17 @@ descriptors! {
     LATE = "orgdata_audit_events_late";
     /// Audit log entries that the API returned again as new. They are dropped, not counted twice.
     DUPLICATE = "orgdata_audit_events_duplicate";
-    /// Audit log entries that violate the documented contract. An entry with a type is counted as an event all the same;
+    /// Audit log entries that violate the documented contract. An entry with a type is counted as an event anyway;
     /// any other becomes a dead letter.
     MALFORMED = "orgdata_audit_entries_malformed";
     /// Audit events counted under the actor other because --metrics.max-actors was reached.
     FOLDED = "orgdata_audit_actors_folded";
-    /// Times that the API refused a cursor and the one before it was used.
+    /// Times that the API rejected a cursor and the one before it was used.
     RECOVERIES = "orgdata_audit_cursor_recoveries";
     /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
     /// because the state file was damaged.
     GAPS = "orgdata_audit_gaps";
-    /// Audit log entries outside the configured filters that the API returned all the same. They are dropped.
+    /// Audit log entries outside the configured filters that the API returned anyway. They are dropped.
     FILTERED = "orgdata_audit_filtered";
     /// When the newest audit log entry in the state file was created, in seconds since the epoch.
     NEWEST = "orgdata_audit_newest_event_timestamp_seconds";

@@ -348,7 +348,7 @@ impl Tail {
             );
         }
         for (id, problem) in odd {
-            tracing::warn!(loop = "audit", id, error = problem, "an audit log entry is not as documented");
+            tracing::warn!(loop = "audit", id, error = problem, "an audit log entry violates the API specification");
         }
         Ok(())
     }

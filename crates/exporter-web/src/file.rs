@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_that_nobody_writes_is_given_up_and_not_tried_for_ever() {
+    fn a_pipe_without_a_writer_is_given_up_and_not_tried_for_ever() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);

@@ -1,6 +1,6 @@
 //! The audit log listing (sections 2.2 and 4.1).
 //!
-//! Silent spots of the specification, as read here (see [`Readings`] for those with settings):
+//! Ambiguous places of the specification, as read here (see [`Readings`] for those with settings):
 //!
 //! - The newest entry of a page comes first. `startCursor` is the cursor of the newest entry, `endCursor` that of the
 //!   oldest.

@@ -63,7 +63,7 @@ pub struct Config {
     #[arg(skip = ClockSource::Real)]
     pub clock: ClockSource,
 
-    /// How the silent spots of the specification are read.
+    /// How the specification is read where it is ambiguous.
     #[arg(skip)]
     pub readings: Readings,
 
@@ -82,7 +82,7 @@ pub struct Args {
     #[command(flatten)]
     config: Config,
 
-    /// How a silent spot of the specification is read, as in `page-cap=50` or `key=arrival`; repeatable. The page
+    /// How the specification is read where it is ambiguous, as in `page-cap=50` or `key=arrival`; repeatable. The page
     /// /control/ lists them
     #[arg(long = "reading", value_name = "NAME=VALUE", value_parser = reading)]
     readings: Vec<Value>,

@@ -1,6 +1,6 @@
 //! Query parameters and the validation errors of section 7.2.
 //!
-//! Silent spots of the specification, as read here: a validation error has the status 400 and names the first
+//! Ambiguous places of the specification, as read here: a validation error has the status 400 and names the first
 //! issue; an unknown parameter is refused; a parameter with one value is refused if it is repeated; an array parameter takes `name=a`, `name[]=a`,
 //! and repeats of both; a number is a whole one in decimal digits.
 

@@ -1,10 +1,10 @@
-//! How the silent spots of the specification are read, where a client has to cope with more than one reading.
+//! How the specification is read where it is ambiguous, where a client has to cope with more than one reading.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// How the silent spots of the specification are read.
+/// How the specification is read where it is ambiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Readings {

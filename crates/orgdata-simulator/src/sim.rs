@@ -136,12 +136,12 @@ impl Simulator {
         state.tickets.set_rate(now, rates.1);
     }
 
-    /// Returns how silent spots are read at present.
+    /// Returns how ambiguous places of the specification are read at present.
     pub fn readings(&self) -> Readings {
         lock(&self.state).readings
     }
 
-    /// Changes how silent spots are read. The order of the audit log stays as it was at the start.
+    /// Changes how ambiguous places of the specification are read. The order of the audit log stays as it was at the start.
     pub fn change_readings(&self, change: impl FnOnce(&mut Readings)) {
         change(&mut self.state().readings);
     }

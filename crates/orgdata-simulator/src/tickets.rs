@@ -1,6 +1,6 @@
 //! The tickets of the organization, how they change, and their listing (sections 2.3 and 4.2).
 //!
-//! Silent spots of the specification, as read here: `id`, `type`, `state`, `createdAt`, `updatedAt`, `organizationId`,
+//! Ambiguous places of the specification, as read here: `id`, `type`, `state`, `createdAt`, `updatedAt`, `organizationId`,
 //! `createdByUserId` and `title` are always present, every other field may be missing or null; an offset behind the
 //! last ticket gives an empty page; a capped page repeats the smaller limit.
 

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::verdict::{Reason, Refusal, Verdict};
 
-/// The maximum time for writing the lines of a request. A pipe takes nothing while nobody reads it.
+/// The maximum time for writing the lines of a request. A pipe takes nothing without a reader.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The pause before a non-blocking pipe that is full is tried again.
@@ -53,7 +53,7 @@ pub(crate) async fn print(render: Render, request: Bytes, is_cut: Arc<Mutex<bool
         let written = tokio::task::spawn_blocking(write).await;
         written.unwrap_or_else(|error| Err(refusal(Reason::Unavailable, error)))
     };
-    let unread = format!("nobody reads it for {MAX_TIME:?}");
+    let unread = format!("it was not read for {MAX_TIME:?}");
     let written = tokio::time::timeout(MAX_TIME, writing).await;
     let written = written.unwrap_or_else(|_| Err(refusal(Reason::Timeout, unread)));
     written.map_or_else(Verdict::Refused, |()| Verdict::Accepted)

@@ -1,4 +1,4 @@
-//! The audit log listing: pages, cursors, filters, keys, and the readings of silent spots.
+//! The audit log listing: pages, cursors, filters, keys, and the readings of ambiguous places.
 
 use std::collections::HashSet;
 use std::time::Duration;

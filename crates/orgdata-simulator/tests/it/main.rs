@@ -1,4 +1,4 @@
-//! The simulator over real sockets: the rules of the specification, the readings of its silent spots, the faults.
+//! The simulator over real sockets: the rules of the specification, the readings of its ambiguous places, the faults.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
