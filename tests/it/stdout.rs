@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use crate::support::binary::{Launch, PATIENCE, exporter, until};
 use crate::support::files::{array, text};
 
-/// Enough records for a line that no pipe takes while nobody reads it.
+/// Enough records for a line that no pipe takes without a reader.
 const HISTORY: u64 = 300;
 
 async fn organization() -> Running {
