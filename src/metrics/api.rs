@@ -8,10 +8,24 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::family::{Labels, families, family};
-use crate::util::{Endpoint, FailureReason, Observer};
+use crate::util::{Endpoint, FailureReason, Observer, labels};
 
 /// Upper bounds of `orgdata_api_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+labels! {
+    /// What the API does in spite of its contract.
+    Violation {
+        /// A page has more entries than were requested.
+        LimitExceeded => "limit_exceeded",
+        /// A full page leads to itself.
+        RepeatedPage => "repeated_page",
+        /// An entry is outside the filters of the request.
+        OutsideFilters => "outside_filters",
+        /// The number of tickets is not `totalCount`.
+        TotalCount => "total_count",
+    }
+}
 
 type ByEndpoint<M> = Family<Labels<1>, M>;
 
@@ -27,9 +41,19 @@ families! {
             = by_endpoint(|| Histogram::new(DURATION_BUCKETS)),
         /// Bytes of responses from the Organization Data API, after decompression.
         "orgdata_api_response_bytes" => response_bytes: ByEndpoint<Counter> = by_endpoint(Counter::default),
+        /// Responses of the Organization Data API that violate its contract, by rule.
+        "orgdata_api_contract_violations" => violations: Family<Labels<1>, Counter>
+            = family(Counter::default, Violation::ALL.map(rule)),
         /// Time that requests waited because the API asked for it (429, Retry-After) or because of
         /// --api.max-requests-per-second.
         "orgdata_api_throttled_seconds" => throttled: Counter<f64, AtomicU64> = Counter::default(),
+    }
+}
+
+impl ApiMetrics {
+    /// Counts a violation of the contract.
+    pub fn violated(&self, violation: Violation) {
+        self.violations.get_or_create(&rule(violation)).inc();
     }
 }
 
@@ -48,6 +72,10 @@ impl Observer for ApiMetrics {
     fn throttled(&self, waited: Duration) {
         self.throttled.inc_by(waited.as_secs_f64());
     }
+}
+
+fn rule(violation: Violation) -> Labels<1> {
+    [("rule", violation.as_str())]
 }
 
 fn by_endpoint<M>(metric: fn() -> M) -> ByEndpoint<M> {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
-pub use api::ApiMetrics;
+pub use api::{ApiMetrics, Violation};
 pub use audit::AuditMetrics;
 pub use build::ExporterMetrics;
 pub use certificates::Certificates;

@@ -1,5 +1,6 @@
 //! Tailing the audit logs: `sweep` decides what to request and what to take, `run` does it.
 
+mod error;
 mod event;
 mod exclude;
 mod fetched;
@@ -12,11 +13,12 @@ mod walk;
 
 use std::time::Duration;
 
+pub use error::TailError;
 pub(crate) use event::Event;
 #[cfg(any(test, fuzzing))]
 pub(crate) use event::entry_id;
 pub use exclude::{Exclude, Excluded};
-pub use run::{Tail, TailError};
+pub use run::Tail;
 pub use start::Start;
 
 /// How the audit logs are tailed.

@@ -9,15 +9,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::Settings;
+use super::error::TailError;
 use super::fetched::{Fetched, Organization};
 use super::step::{Limits, Request, Step, Task};
 use super::sweep::Sweep;
 use super::walk::Cause;
 use crate::health::Health;
-use crate::ledger::{
-    Commit, Gap, History, LedgerError, LedgerHandle, LedgerState, OtherOrganization, TailState,
-};
-use crate::metrics::{Loop, Metrics};
+use crate::ledger::{Commit, Gap, History, LedgerError, LedgerHandle, LedgerState, TailState};
+use crate::metrics::{Loop, Metrics, Violation};
 use crate::util::{self, advice, shown_wait};
 
 /// The first wait after a failure.
@@ -61,38 +60,6 @@ pub struct Tail {
     /// The kind of the failure that was logged last.
     logged: String,
     has_named_patterns: bool,
-}
-
-/// Why a round failed; the next one continues from what the ledger holds.
-#[derive(Debug, thiserror::Error)]
-pub enum TailError {
-    /// The service or the network.
-    #[error(transparent)]
-    Api(#[from] ApiError),
-    /// A full page of entries leads to itself.
-    #[error(
-        "pagination loop: a page of {0} entries leads to itself; set --api.page-size to its maximum"
-    )]
-    Loop(usize),
-    /// The state file.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// The key.
-    #[error(transparent)]
-    OtherOrganization(#[from] OtherOrganization),
-}
-
-// === impl TailError ===
-
-impl TailError {
-    fn summary(&self) -> String {
-        match self {
-            Self::Api(error) => error.summary(),
-            Self::Loop(_) => "pagination loop".to_owned(),
-            Self::Ledger(_) => "state file".to_owned(),
-            Self::OtherOrganization(_) => OtherOrganization::SUMMARY.to_owned(),
-        }
-    }
 }
 
 // === impl Tail ===
@@ -282,6 +249,11 @@ impl Tail {
         };
         // Fewer entries are of no use if the service sends more than it is asked for.
         let is_limited = page.len() <= request.limit as usize;
+        if !is_limited {
+            self.metrics.api.violated(Violation::LimitExceeded);
+            let (limit, entries) = (request.limit, page.len());
+            tracing::warn!(loop = "audit", limit, entries, "a page has more entries than were requested");
+        }
         let is_large = page.body().len() > self.ledger.max_page_bytes() && page.len() > 1;
         if is_large && is_limited && self.sweep.shrink(request, page.len()) {
             return Ok(Duration::ZERO);
@@ -303,6 +275,7 @@ impl Tail {
         self.apply(fetched, step, gaps).await?;
         match request.task {
             _ if is_stuck => {
+                self.metrics.api.violated(Violation::RepeatedPage);
                 self.sweep.failed(request, Cause::Page);
                 Err(TailError::Loop(rows))
             }
@@ -341,6 +314,7 @@ impl Tail {
         let filtered = commit.filtered;
         self.save(commit).await?;
         if filtered > 0 {
+            self.metrics.api.violated(Violation::OutsideFilters);
             tracing::warn!(
                 loop = "audit",
                 entries = filtered,

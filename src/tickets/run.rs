@@ -7,9 +7,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use super::scan::{ScanError, Scanner};
+use super::scan::{Doubt, ScanError, Scanner};
 use crate::health::Health;
-use crate::metrics::{Loop, Metrics, TicketMetrics};
+use crate::metrics::{Loop, Metrics, TicketMetrics, Violation};
 use crate::util::{advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
@@ -42,6 +42,9 @@ pub async fn run(
                             tickets = snapshot.tickets,
                             "ticket scans work again"
                         );
+                    }
+                    if let Some(Doubt::CountDiffers { .. }) = doubt {
+                        metrics.api.violated(Violation::TotalCount);
                     }
                     match doubt {
                         Some(doubt) if consistent => tracing::warn!(

@@ -271,7 +271,7 @@ async fn the_collector() -> Moved {
     watch.exporter.synced().await;
     let names =
         "orgdata_otlp_records_sent_total orgdata_otlp_requests_total orgdata_state_size_bytes
-        orgdata_otlp_acknowledgement_delay_seconds orgdata_otlp_delivered_through_timestamp_seconds";
+        orgdata_otlp_acknowledgement_delay_seconds";
     watch.moves(names, || simulator.add_events(3000)).await;
     watch.exporter.settled(3000).await;
     let rejected = || {
@@ -286,7 +286,8 @@ async fn the_collector() -> Moved {
         simulator.add_events(2);
     };
     let names = "orgdata_otlp_request_failures_total orgdata_otlp_backlog_records
-        orgdata_otlp_oldest_unsent_timestamp_seconds";
+        orgdata_otlp_oldest_unsent_timestamp_seconds
+        orgdata_otlp_delivered_through_timestamp_seconds";
     watch.moves(names, away).await;
     let replay = || {
         let letters = DeadLetters::open(&state).unwrap();
@@ -359,7 +360,7 @@ async fn an_ignored_filter() -> Moved {
     let setup = beside(&simulator, Some(&peer)).flag("--audit.deal-ids", "99999999");
     let mut watch = Watch::new(setup).await;
     watch.exporter.synced().await;
-    let names = "orgdata_audit_filtered_total";
+    let names = "orgdata_audit_filtered_total orgdata_api_contract_violations_total";
     watch.moves(names, || simulator.add_events(20)).await;
     let scrape = watch.exporter.scrape().await;
     for taken in [

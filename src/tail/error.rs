@@ -1,0 +1,37 @@
+//! Why a round of the tail failed.
+
+use orgdata_api::ApiError;
+
+use crate::ledger::{LedgerError, OtherOrganization};
+
+/// Why a round failed; the next one continues from what the ledger holds.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    /// The service or the network.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// A full page of entries leads to itself.
+    #[error(
+        "pagination loop: a page of {0} entries leads to itself; set --api.page-size to its maximum"
+    )]
+    Loop(usize),
+    /// The state file.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The key.
+    #[error(transparent)]
+    OtherOrganization(#[from] OtherOrganization),
+}
+
+// === impl TailError ===
+
+impl TailError {
+    pub(super) fn summary(&self) -> String {
+        match self {
+            Self::Api(error) => error.summary(),
+            Self::Loop(_) => "pagination loop".to_owned(),
+            Self::Ledger(_) => "state file".to_owned(),
+            Self::OtherOrganization(_) => OtherOrganization::SUMMARY.to_owned(),
+        }
+    }
+}
