@@ -123,7 +123,7 @@ impl Batches {
         let entries: Vec<String> = (1..=5).flat_map(support::entries).collect();
         let encoded: Vec<Bytes> = entries.iter().map(|json| encode(json)).collect();
         let resource = [("service.name".to_owned(), "orgdata-exporter".to_owned())];
-        let envelope = Envelope::new(resource.into(), SCOPE, "0");
+        let envelope = Envelope::new(resource.into(), [SCOPE, "0", "https://example.com"]);
         let request = |records: &[Bytes]| envelope.request(records.iter());
         let requests = encoded
             .chunks_exact(BATCH)

@@ -9,6 +9,9 @@ use crate::ledger::{ActorLabel, ActorRef, Encode, RawRecord, RecordKind};
 /// The scope of every record.
 pub const SCOPE: &str = "orgdata.audit";
 
+/// The version of the semantic conventions that `log.record.uid` and `user.*` are of.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
+
 /// The event name of a gap in the audit trail.
 pub const GAP_EVENT: &str = "orgdata.exporter.gap";
 

@@ -199,7 +199,7 @@ mod tests {
             event_name: "task.done",
             ..Meta::default()
         });
-        let envelope = Envelope::new([].into(), "scope", "1");
+        let envelope = Envelope::new([].into(), ["scope", "1", "https://example.com"]);
         let lines = short_lines(envelope.request([record.into()].iter())).expect("a request");
         let line = String::from_utf8(lines).expect("text");
         // The time is local.

@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use super::Delivery;
 use super::bisect::{Bisect, Fate};
-use crate::entry::SCOPE;
+use crate::entry::{SCHEMA_URL, SCOPE};
 use crate::health::Health;
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::build::VERSION;
@@ -74,7 +74,7 @@ impl<S: Export + 'static> Relay<S> {
         let resource = delivery.resource(&ledger.instance_id());
         Self {
             sender: Arc::new(sender),
-            envelope: Envelope::new(resource, SCOPE, VERSION),
+            envelope: Envelope::new(resource, [SCOPE, VERSION, SCHEMA_URL]),
             ledger,
             metrics,
             loops,

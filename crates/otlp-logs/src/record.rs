@@ -45,12 +45,14 @@ pub struct Meta<'m> {
 pub type Trace = ([u8; 16], [u8; 8]);
 
 /// What surrounds the records of every request: resource and scope.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Envelope {
     /// `ResourceLogs.resource`, with tag and length.
     resource: Vec<u8>,
     /// `ScopeLogs.scope`, with tag and length.
     scope: Vec<u8>,
+    /// `ScopeLogs.schema_url`, with tag and length.
+    schema_url: Vec<u8>,
 }
 
 // === impl RecordWriter ===
@@ -151,12 +153,9 @@ pub(crate) fn json(value: Option<AnyValue>) -> serde_json::Value {
 // === impl Envelope ===
 
 impl Envelope {
-    /// Returns the envelope of a resource, and of a scope with its name and version.
-    pub fn new(resource: BTreeMap<String, String>, scope: &str, version: &str) -> Self {
-        let mut envelope = Self {
-            resource: Vec::new(),
-            scope: Vec::new(),
-        };
+    /// Returns the envelope of a resource, and of a scope with its name, its version, and the URL of the schema of its records.
+    pub fn new(resource: BTreeMap<String, String>, [scope, version, schema]: [&str; 3]) -> Self {
+        let mut envelope = Self::default();
         let start = encode::open(1, &mut envelope.resource);
         for (key, value) in resource {
             let value = Scalar::Text(value.into());
@@ -167,18 +166,19 @@ impl Envelope {
         encode::bytes(1, scope.as_bytes(), &mut envelope.scope);
         encode::bytes(2, version.as_bytes(), &mut envelope.scope);
         encode::close(start, &mut envelope.scope);
+        encode::bytes(3, schema.as_bytes(), &mut envelope.schema_url);
         envelope
     }
 
     /// Returns an upper bound of the size of a request without records.
     pub fn size(&self) -> usize {
-        self.resource.len() + self.scope.len() + 32
+        self.resource.len() + self.scope.len() + self.schema_url.len() + 32
     }
 
     /// Returns an `ExportLogsServiceRequest` with these encoded records.
     pub fn request<'a>(&self, records: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
         let size: usize = records.clone().map(Bytes::len).sum();
-        let scope_logs = self.scope.len() + size;
+        let scope_logs = self.scope.len() + size + self.schema_url.len();
         let resource_logs =
             self.resource.len() + 1 + prost::length_delimiter_len(scope_logs) + scope_logs;
         let mut request = Vec::with_capacity(self.size() + size);
@@ -187,6 +187,7 @@ impl Envelope {
         encode::header(2, scope_logs, &mut request);
         request.extend_from_slice(&self.scope);
         records.for_each(|record| request.extend_from_slice(record));
+        request.extend_from_slice(&self.schema_url);
         request.into()
     }
 }

@@ -31,7 +31,10 @@ fn record(json: &str) -> Vec<u8> {
 #[test]
 fn a_request_is_what_the_types_of_the_protocol_write() {
     let resource = [("service.name".to_owned(), "exporter".to_owned())];
-    let envelope = Envelope::new(resource.into(), "scope", "1");
+    let envelope = Envelope::new(
+        resource.into(),
+        ["scope", "1", "https://example.com/schema"],
+    );
     for count in [0, 1, 3, 300] {
         let json = r#"{"route":"/x","user":{"id":5,"name":null}}"#;
         let records = vec![Bytes::from(record(json)); count];
@@ -40,6 +43,7 @@ fn a_request_is_what_the_types_of_the_protocol_write() {
         assert_eq!(decoded.encode_to_vec(), request);
         let scope_logs = &decoded.resource_logs[0].scope_logs[0];
         assert_eq!(scope_logs.log_records.len(), count);
+        assert_eq!(scope_logs.schema_url, "https://example.com/schema");
         assert_eq!(scope_logs.scope.as_ref().expect("a scope").name, "scope");
         let size: usize = records.iter().map(Bytes::len).sum();
         assert!(request.len() <= envelope.size() + size);

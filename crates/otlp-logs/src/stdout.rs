@@ -110,7 +110,8 @@ mod tests {
             trace: Some(([0xab; 16], [0x0c; 8])),
         });
         let resource = [("service.name".to_owned(), "test".to_owned())].into();
-        Envelope::new(resource, "scope", "1").request([Bytes::from(record)].iter())
+        Envelope::new(resource, ["scope", "1", "https://example.com"])
+            .request([Bytes::from(record)].iter())
     }
 
     #[test]
