@@ -33,6 +33,7 @@ mod exposition;
 mod health;
 mod healthcheck;
 mod otlp;
+mod probe;
 mod self_metrics;
 mod spans;
 mod structure;

@@ -1,0 +1,219 @@
+//! Requests, and what came of them.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, Response};
+use jiff::Timestamp;
+use orgdata_api::{Client, Endpoint};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+/// The maximum number of requests.
+pub const MAX_REQUESTS: u32 = 80;
+/// How often a request is sent that fails.
+const ATTEMPTS: u32 = 3;
+/// How often a refusal or an empty page has to come.
+const TIMES: u32 = 3;
+/// The wait before a request is sent again, and the longest one if the service asks for a pause.
+const WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// The maximum size of a body in bytes, after decompression.
+const MAX_BODY: u64 = 32 << 20;
+
+/// Something that is known, or why it cannot be told.
+pub(crate) type Told<T> = Result<T, String>;
+
+/// An answer and its evidence.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) answer: String,
+    pub(crate) evidence: String,
+}
+
+pub(crate) fn found(answer: impl Into<String>, evidence: impl Into<String>) -> Told<Found> {
+    Ok(Found {
+        answer: answer.into(),
+        evidence: evidence.into(),
+    })
+}
+
+/// Sends requests, and counts them.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    client: Client,
+    pub(crate) requests: u32,
+}
+
+/// A page, or a refusal.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    /// The body without the items.
+    pub(crate) body: Value,
+    /// The items, without an immediate repetition of one.
+    pub(crate) items: Vec<Value>,
+    /// When the request was sent, and when the response was there.
+    pub(crate) sent: (Timestamp, Instant),
+    pub(crate) received: (Timestamp, Instant),
+}
+
+// === impl Asker ===
+
+impl Asker {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            requests: 0,
+        }
+    }
+
+    /// Requests audit log entries.
+    pub(crate) async fn audit(&mut self, query: &[(&str, &str)]) -> Told<Page> {
+        self.page(Endpoint::AuditLogs, query).await
+    }
+
+    /// Requests tickets.
+    pub(crate) async fn tickets(&mut self, limit: usize, offset: usize) -> Told<Page> {
+        let (limit, offset) = (limit.to_string(), offset.to_string());
+        let query = [("limit", &*limit), ("offset", &*offset)];
+        self.page(Endpoint::Tickets, &query).await
+    }
+
+    /// Requests a page. A refusal or an empty page has to come three times in a row; the first one is returned.
+    pub(crate) async fn page(&mut self, endpoint: Endpoint, query: &[(&str, &str)]) -> Told<Page> {
+        let page = self.get(endpoint, query).await?;
+        let shape = |page: &Page| {
+            (
+                page.status,
+                page.items.len(),
+                page.cursor("endCursor").is_some(),
+            )
+        };
+        for _ in 1..TIMES {
+            if !page.items.is_empty() {
+                break;
+            }
+            if shape(&self.get(endpoint, query).await?) != shape(&page) {
+                return Err("the same request was answered in different ways".to_owned());
+            }
+        }
+        Ok(page)
+    }
+
+    /// Tells how a request was answered that the contract does not describe. `top` is a page with the first item alone.
+    pub(crate) async fn outcome(
+        &mut self,
+        endpoint: Endpoint,
+        query: &[(&str, &str)],
+        top: &Page,
+    ) -> Told<Found> {
+        let page = self.page(endpoint, query).await?;
+        let evidence = format!("status {}, {} items", page.status, page.items.len());
+        let (ids, top) = (page.ids()?, top.ids()?);
+        match top.first() {
+            _ if page.status != 200 => found("refused", evidence),
+            None => Err("there is nothing to list".to_owned()),
+            Some(_) if ids.is_empty() => found("an empty page", evidence),
+            Some(top) if ids.contains(top) => found("the first page", evidence),
+            Some(_) => Err(format!("it was answered with other items ({evidence})")),
+        }
+    }
+
+    /// Requests a page or a refusal, and does so again if the service fails.
+    async fn get(&mut self, endpoint: Endpoint, query: &[(&str, &str)]) -> Told<Page> {
+        let mut why = String::new();
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                sleep(WAIT).await;
+            }
+            if self.requests == MAX_REQUESTS {
+                return Err(format!("{MAX_REQUESTS} requests were sent"));
+            }
+            self.requests += 1;
+            let sent = (Timestamp::now(), Instant::now());
+            why = match self.client.get(endpoint, query).await {
+                Ok(response) => match Page::read(response, sent) {
+                    Ok(page) => return Ok(page),
+                    Err(why) => why,
+                },
+                Err(error) => {
+                    sleep(error.retry_after().unwrap_or_default().min(MAX_WAIT)).await;
+                    error.summary()
+                }
+            };
+        }
+        Err(why)
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    fn read(response: Response<Vec<u8>>, sent: (Timestamp, Instant)) -> Told<Self> {
+        let (parts, mut body) = response.into_parts();
+        let status = parts.status.as_u16();
+        let is_refusal = parts.status.is_client_error() && ![401, 403, 408, 429].contains(&status);
+        if status != 200 && !is_refusal {
+            return Err(format!("status {status}"));
+        }
+        let mut page = Self {
+            status,
+            headers: parts.headers,
+            body: Value::Null,
+            items: Vec::new(),
+            sent,
+            received: (Timestamp::now(), Instant::now()),
+        };
+        if is_refusal {
+            return Ok(page);
+        }
+        if page.is_compressed() {
+            let mut plain = Vec::new();
+            let mut decoder = GzDecoder::new(&*body).take(MAX_BODY);
+            let read = decoder.read_to_end(&mut plain);
+            read.map_err(|_| "the body is not gzip".to_owned())?;
+            body = plain;
+        }
+        page.body = serde_json::from_slice(&body).unwrap_or_default();
+        let Some(Value::Array(items)) = page.body.get_mut("items").map(Value::take) else {
+            return Err("the answer is not a page".to_owned());
+        };
+        page.items = items;
+        page.items.dedup();
+        Ok(page)
+    }
+
+    /// Returns the page, or why it is a refusal.
+    pub(crate) fn succeeded(self) -> Told<Self> {
+        match self.status {
+            200 => Ok(self),
+            status => Err(format!("status {status}")),
+        }
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        let encoding = self.headers.get(CONTENT_ENCODING);
+        encoding.is_some_and(|encoding| encoding == "gzip")
+    }
+
+    /// Returns the ids of the items as JSON, in the order of the page.
+    pub(crate) fn ids(&self) -> Told<Vec<String>> {
+        self.items.iter().map(id).collect()
+    }
+
+    /// Returns a cursor; `None` if it is missing, null or empty.
+    pub(crate) fn cursor(&self, name: &str) -> Option<&str> {
+        self.body[name].as_str().filter(|cursor| !cursor.is_empty())
+    }
+}
+
+/// Returns the id of an item as JSON.
+pub(crate) fn id(item: &Value) -> Told<String> {
+    let id = item.get("id").filter(|id| !id.is_null());
+    id.map(Value::to_string)
+        .ok_or_else(|| "an item has no id".to_owned())
+}

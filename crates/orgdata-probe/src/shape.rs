@@ -1,0 +1,227 @@
+//! Answers from items and headers as they are: fields, times, clock. No value of the organization is part of one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use http::header::{DATE, ETAG};
+use orgdata_api::{parse_json_time, parse_time};
+use serde_json::Value;
+
+use crate::ask::{Found, Page, Told, found};
+
+/// The fields of an audit log entry (specification, section 2.1): path, type (string, number, boolean, object, list, any), and `?` if it may
+/// be null. `user` stands for the three users.
+pub(crate) const ENTRY: &str = "id s, type s, occurredAt s, createdAt s, updatedAt s, organizationId n, dealId n?, evaluationId n?,
+    actorUserId n?, targetUserId n?, modifiedTargetUserId n?, metadata any?, organization o?, organization.id n, organization.name s,
+    evaluation o?, evaluation.id n, evaluation.title s, evaluation.deal o?, evaluation.deal.id n, evaluation.deal.name s,
+    deal o?, deal.id n, deal.name s, user o?,
+    task o?, task.id n, task.title s, task.type s?, requirement o?, requirement.id n, requirement.title s,
+    meeting o?, meeting.id n, meeting.title s, ticket o?, ticket.id n, ticket.title s,
+    teamRequest o?, teamRequest.id n, teamRequest.status s, teamRequest.teamRequestType o?,
+    teamRequest.teamRequestType.id n, teamRequest.teamRequestType.name s,
+    user.id n, user.firstName s?, user.lastName s?, user.profileImageUrl s?";
+/// The fields of a ticket (section 2.3), which does not say what may be null.
+pub(crate) const TICKET: &str = "id n, type s, state s, createdAt s, updatedAt s?, closedAt s?, organizationId n?, createdByUserId n?, title s?,
+    description s?, vendorEntityId s?, vendorEntityKey s?, integrationInstallationId n?, targetDueDate s?, linkedDeals l?,
+    linkedDeals.id n?, linkedDeals.evaluationId n?, linkedDeals.name s?, linkedDeals.priority s?, linkedDeals.sharedWithBuyer b?,
+    dealAmountSum n?, vendorEntityUrl s?";
+
+const USERS: [&str; 3] = ["actorUser", "targetUser", "modifiedTargetUser"];
+
+/// The types of fields by their paths.
+type Fields<'a> = BTreeMap<String, &'a str>;
+
+/// Calls `see` with the path and the value of each field, and goes into those that are in the specification.
+fn visit(item: &Value, above: &str, known: &Fields<'_>, see: &mut dyn FnMut(&str, &Value)) {
+    match item {
+        Value::Array(items) => items.iter().for_each(|item| visit(item, above, known, see)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = format!("{above}{name}");
+                see(&path, value);
+                if ["o", "o?", "l?"].contains(known.get(&path).unwrap_or(&"")) {
+                    visit(value, &format!("{path}."), known, see);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Names fields that are null, and fields that deviate from the specification: unknown, missing, of another type.
+pub(crate) fn fields(items: &[Value], table: &str) -> [Told<Found>; 2] {
+    let fields = table
+        .split(',')
+        .filter_map(|field| field.trim().split_once(' '));
+    let known: Fields<'_> = fields
+        .flat_map(|(path, kind)| match path.strip_prefix("user") {
+            Some(rest) => USERS
+                .iter()
+                .map(|user| (format!("{user}{rest}"), kind))
+                .collect(),
+            None => vec![(path.to_owned(), kind)],
+        })
+        .collect();
+    let (mut nulls, mut deviations) = (BTreeSet::new(), BTreeSet::new());
+    for item in items {
+        visit(item, "", &known, &mut |path, value| {
+            let found = match value {
+                Value::Null => "null",
+                Value::Bool(_) => "boolean",
+                Value::Number(_) => "number",
+                Value::String(_) => "string",
+                Value::Array(_) => "list",
+                Value::Object(_) => "object",
+            };
+            let path = path.split('.').map(word).collect::<Vec<_>>().join(".");
+            match known.get(&*path) {
+                None => _ = deviations.insert(format!("{path} (unknown)")),
+                Some(kind) if value.is_null() && kind.ends_with('?') => _ = nulls.insert(path),
+                Some(kind) if !kind.starts_with("any") && !found.starts_with(&kind[..1]) => {
+                    deviations.insert(format!("{path} ({found})"));
+                }
+                Some(_) => {}
+            }
+        });
+        let required = known
+            .iter()
+            .filter(|(path, kind)| !path.contains('.') && !kind.ends_with('?'));
+        let missing = required.filter(|(path, _)| item.get(path).is_none());
+        deviations.extend(missing.map(|(path, _)| format!("{path} (missing)")));
+    }
+    [list(nulls, items.len()), list(deviations, items.len())]
+}
+
+/// Returns a name of the API, which consists of letters; anything else may be data of the organization.
+fn word(name: &str) -> &str {
+    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+    match name.len() <= 40 && name.chars().all(is_letter) {
+        true => name,
+        false => "another name",
+    }
+}
+
+/// Lists the values of a field that are names of the API.
+pub(crate) fn values<'a>(of: usize, values: impl Iterator<Item = &'a Value>) -> Told<Found> {
+    let name = |value: &'a Value| value.as_str().map_or("no text", word).to_owned();
+    list(values.map(name).collect(), of)
+}
+
+/// Lists the forms in which the times of a field are written.
+pub(crate) fn times(items: &[Value], field: &str) -> Told<Found> {
+    let forms = items.iter().map(|item| form(&item[field]).to_owned());
+    list(forms.collect(), items.len())
+}
+
+fn list(names: BTreeSet<String>, of: usize) -> Told<Found> {
+    let names: Vec<String> = names.into_iter().collect();
+    match names.is_empty() {
+        _ if of == 0 => Err("there is nothing to list".to_owned()),
+        true => found("none", format!("in {of} items")),
+        false => found(names.join(", "), format!("in {of} items")),
+    }
+}
+
+fn form(time: &Value) -> &'static str {
+    let text = match time {
+        Value::Null => return "null or missing",
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return "another type",
+    };
+    let digits = text.split('.').next().unwrap_or_default();
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_iso = text.as_bytes().get(10) == Some(&b'T');
+    let zone = text.get(19..).unwrap_or_default();
+    match digits.len() {
+        _ if parse_time(&text).is_none() => "unreadable",
+        ..=11 if is_number => "seconds since 1970",
+        12..=14 if is_number => "milliseconds since 1970",
+        15..=17 if is_number => "microseconds since 1970",
+        _ if is_number => "nanoseconds since 1970",
+        _ if is_iso && zone.ends_with('Z') => "ISO 8601 in UTC",
+        _ if is_iso && zone.contains(['+', '-']) => "ISO 8601 with an offset",
+        _ if is_iso => "ISO 8601 without a zone",
+        _ => "another readable form",
+    }
+}
+
+/// Returns whether items are in descending order of a field, or `None` if it cannot be compared. Ids may be compared as texts or as numbers.
+pub(crate) fn descends(items: &[Value], field: &str) -> Option<bool> {
+    let is_sorted = |key: &dyn Fn(&Value) -> Option<i128>| {
+        let keys: Option<Vec<i128>> = items.iter().map(|item| key(&item[field])).collect();
+        Some(keys?.is_sorted_by(|one, other| one >= other))
+    };
+    if field != "id" {
+        return is_sorted(&|time| Some(parse_json_time(&time.to_string())?.as_nanosecond()));
+    }
+    let as_number = is_sorted(&|id| id.to_string().trim_matches('"').parse().ok());
+    let texts: Option<Vec<&str>> = items.iter().map(|item| item["id"].as_str()).collect();
+    let as_text = texts.map(|texts| texts.is_sorted_by(|one, other| one >= other));
+    match (as_number, as_text) {
+        (None, None) => None,
+        answers => Some(answers.0 == Some(true) || answers.1 == Some(true)),
+    }
+}
+
+/// Compares the API's clock, which has whole seconds, with this machine's, during the whole request.
+pub(crate) fn clock(page: &Page) -> Told<Found> {
+    let Some(date) = page.headers.get(DATE) else {
+        return found("no Date header", "in a response");
+    };
+    let date = date
+        .to_str()
+        .ok()
+        .and_then(|date| httpdate::parse_http_date(date).ok());
+    let date = date.ok_or("the Date header cannot be read")?;
+    let (sent, received) = (
+        SystemTime::from(page.sent.0),
+        SystemTime::from(page.received.0),
+    );
+    let apart = |one: SystemTime, other: SystemTime| {
+        one.duration_since(other).unwrap_or_default().as_secs()
+    };
+    let text = |seconds| humantime::format_duration(Duration::from_secs(seconds)).to_string();
+    let evidence = "by the Date header";
+    match (apart(date, received), apart(sent, date)) {
+        (0..=2, 0..=2) => found("it agrees with this machine's", evidence),
+        (ahead, 0) => found(
+            format!("it is {} ahead of this machine's", text(ahead)),
+            evidence,
+        ),
+        (_, behind) => found(
+            format!("it is {} behind this machine's", text(behind)),
+            evidence,
+        ),
+    }
+}
+
+/// Tells what the headers of a response say: compression, rate limits, ETag.
+pub(crate) fn headers(page: &Page) -> [(&'static str, Told<Found>); 3] {
+    let names = page.headers.keys().map(|name| name.as_str());
+    let limits = names.filter(|name| name.contains("ratelimit") || name.contains("rate-limit"));
+    let limits: Vec<&str> = limits.collect();
+    let answers = [
+        (
+            "compression",
+            if page.is_compressed() { "gzip" } else { "none" },
+        ),
+        (
+            "rate-limit headers",
+            if limits.is_empty() {
+                "none"
+            } else {
+                &limits.join(", ")
+            },
+        ),
+        (
+            "ETag",
+            if page.headers.contains_key(ETAG) {
+                "yes"
+            } else {
+                "no"
+            },
+        ),
+    ];
+    answers.map(|(question, answer)| (question, found(answer, "in a response")))
+}
