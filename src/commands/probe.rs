@@ -76,11 +76,11 @@ fn write_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let (yellow, dimmed) = (AnsiColor::Yellow.on_default(), Style::new().dimmed());
     for answer in &report.answers {
         let evidence = one_line(&answer.evidence, usize::MAX);
-        let told = match &answer.answer {
-            Some(told) => format!("{} ({evidence})", one_line(told, usize::MAX)),
+        let text = match &answer.answer {
+            Some(text) => format!("{} ({evidence})", one_line(text, usize::MAX)),
             None => format!("{dimmed}cannot tell: {evidence}{dimmed:#}"),
         };
-        writeln!(out, "{:width$}  {told}", answer.question)?;
+        writeln!(out, "{:width$}  {text}", answer.question)?;
         writeln!(
             out,
             "{:width$}  {dimmed}the exporter {}{dimmed:#}",

@@ -23,8 +23,8 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The maximum size of a body in bytes, after decompression.
 const MAX_BODY: u64 = 32 << 20;
 
-/// Something that is known, or why it cannot be told.
-pub(crate) type Told<T> = Result<T, String>;
+/// Something that is known, or why it is not.
+pub(crate) type Known<T> = Result<T, String>;
 
 /// An answer and its evidence.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Found {
     pub(crate) evidence: String,
 }
 
-pub(crate) fn found(answer: impl Into<String>, evidence: impl Into<String>) -> Told<Found> {
+pub(crate) fn found(answer: impl Into<String>, evidence: impl Into<String>) -> Known<Found> {
     Ok(Found {
         answer: answer.into(),
         evidence: evidence.into(),
@@ -45,6 +45,8 @@ pub(crate) fn found(answer: impl Into<String>, evidence: impl Into<String>) -> T
 pub(crate) struct Asker {
     client: Client,
     pub(crate) requests: u32,
+    /// Whether pages of entries have to be turned around.
+    pub(crate) is_oldest_first: bool,
 }
 
 /// A page, or a refusal.
@@ -68,23 +70,35 @@ impl Asker {
         Self {
             client,
             requests: 0,
+            is_oldest_first: false,
         }
     }
 
-    /// Requests audit log entries.
-    pub(crate) async fn audit(&mut self, query: &[(&str, &str)]) -> Told<Page> {
-        self.page(Endpoint::AuditLogs, query).await
+    /// Requests audit log entries, which are returned newest first once their order is known.
+    pub(crate) async fn audit(&mut self, query: &[(&str, &str)]) -> Known<Page> {
+        let mut page = self.page(Endpoint::AuditLogs, query).await?;
+        if self.is_oldest_first {
+            page.items.reverse();
+        }
+        Ok(page)
+    }
+
+    /// Requests the entries below a cursor, or the newest ones. A refusal is an error.
+    pub(crate) async fn below(&mut self, limit: &str, cursor: Option<&str>) -> Known<Page> {
+        let before = cursor.map(|cursor| ("before", cursor));
+        let query: Vec<_> = [("limit", limit)].into_iter().chain(before).collect();
+        self.audit(&query).await?.succeeded()
     }
 
     /// Requests tickets.
-    pub(crate) async fn tickets(&mut self, limit: usize, offset: usize) -> Told<Page> {
+    pub(crate) async fn tickets(&mut self, limit: usize, offset: usize) -> Known<Page> {
         let (limit, offset) = (limit.to_string(), offset.to_string());
         let query = [("limit", &*limit), ("offset", &*offset)];
         self.page(Endpoint::Tickets, &query).await
     }
 
     /// Requests a page. A refusal or an empty page has to come three times in a row; the first one is returned.
-    pub(crate) async fn page(&mut self, endpoint: Endpoint, query: &[(&str, &str)]) -> Told<Page> {
+    pub(crate) async fn page(&mut self, endpoint: Endpoint, query: &[(&str, &str)]) -> Known<Page> {
         let page = self.get(endpoint, query).await?;
         let shape = |page: &Page| {
             (
@@ -110,7 +124,7 @@ impl Asker {
         endpoint: Endpoint,
         query: &[(&str, &str)],
         top: &Page,
-    ) -> Told<Found> {
+    ) -> Known<Found> {
         let page = self.page(endpoint, query).await?;
         let evidence = format!("status {}, {} items", page.status, page.items.len());
         let (ids, top) = (page.ids()?, top.ids()?);
@@ -124,7 +138,7 @@ impl Asker {
     }
 
     /// Requests a page or a refusal, and does so again if the service fails.
-    async fn get(&mut self, endpoint: Endpoint, query: &[(&str, &str)]) -> Told<Page> {
+    async fn get(&mut self, endpoint: Endpoint, query: &[(&str, &str)]) -> Known<Page> {
         let mut why = String::new();
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -153,7 +167,7 @@ impl Asker {
 // === impl Page ===
 
 impl Page {
-    fn read(response: Response<Vec<u8>>, sent: (Timestamp, Instant)) -> Told<Self> {
+    fn read(response: Response<Vec<u8>>, sent: (Timestamp, Instant)) -> Known<Self> {
         let (parts, mut body) = response.into_parts();
         let status = parts.status.as_u16();
         let is_refusal = parts.status.is_client_error() && ![401, 403, 408, 429].contains(&status);
@@ -188,7 +202,7 @@ impl Page {
     }
 
     /// Returns the page, or why it is a refusal.
-    pub(crate) fn succeeded(self) -> Told<Self> {
+    pub(crate) fn succeeded(self) -> Known<Self> {
         match self.status {
             200 => Ok(self),
             status => Err(format!("status {status}")),
@@ -201,8 +215,13 @@ impl Page {
     }
 
     /// Returns the ids of the items as JSON, in the order of the page.
-    pub(crate) fn ids(&self) -> Told<Vec<String>> {
+    pub(crate) fn ids(&self) -> Known<Vec<String>> {
         self.items.iter().map(id).collect()
+    }
+
+    /// Returns a flag with the value that is right.
+    pub(crate) fn flag(&self, name: &'static str, right: bool) -> (&'static str, bool, Value) {
+        (name, right, self.body[name].clone())
     }
 
     /// Returns a cursor; `None` if it is missing, null or empty.
@@ -212,7 +231,7 @@ impl Page {
 }
 
 /// Returns the id of an item as JSON.
-pub(crate) fn id(item: &Value) -> Told<String> {
+pub(crate) fn id(item: &Value) -> Known<String> {
     let id = item.get("id").filter(|id| !id.is_null());
     id.map(Value::to_string)
         .ok_or_else(|| "an item has no id".to_owned())

@@ -1,11 +1,11 @@
-//! Questions about filters. What one does is told by the entries that come, and by known ones that do not.
+//! Questions about filters. Their meaning follows from the entries that come and the known ones that do not.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
 use crate::Report;
-use crate::ask::{Asker, Found, Told, found};
+use crate::ask::{Asker, Found, Known, found};
 use crate::sample::Sample;
 
 const TYPES: &str = "activityTypes";
@@ -103,7 +103,7 @@ async fn filtered(
     sample: &Sample,
     query: &[(&str, &str)],
     meanings: &[Meaning],
-) -> Told<Found> {
+) -> Known<Found> {
     let page = asker
         .audit(&[&[("limit", sample.limit)], query].concat())
         .await?;

@@ -24,7 +24,7 @@ use orgdata_api::Client;
 use serde::Serialize;
 
 pub use ask::MAX_REQUESTS;
-use ask::{Asker, Found, Told};
+use ask::{Asker, Found, Known};
 pub use questions::Question;
 
 /// What to ask about.
@@ -57,7 +57,7 @@ pub struct Answer {
     pub question: &'static str,
     /// What is known; `None` if the responses do not tell.
     pub answer: Option<String>,
-    /// How it is known, or why it cannot be told.
+    /// How it is known, or why it is not.
     pub evidence: String,
     /// What the exporter does about it.
     pub exporter: &'static str,
@@ -68,16 +68,22 @@ pub struct Answer {
 /// Asks everything, with a client made by [`Client::for_probe`].
 pub async fn probe(client: Client, options: Options) -> Report {
     let (mut asker, mut report) = (Asker::new(client), Report::default());
+    let few = |why: Known<()>| {
+        why.err()
+            .unwrap_or_else(|| "the items are too few or too similar".to_owned())
+    };
     if options.audit {
-        let result = audit::ask(&mut asker, &mut report, options.watch).await;
-        report.complete(result, |question| {
-            !question.is_of_tickets() && (options.watch.is_some() || !question.is_watched())
-        });
+        let why = few(audit::ask(&mut asker, &mut report, options.watch).await);
+        let is_meant =
+            |it: &Question| !it.is_of_tickets() && (options.watch.is_some() || !it.is_watched());
+        report.is_unreadable |= report.fill(&why, is_meant);
     }
     if options.tickets {
-        let result = tickets::ask(&mut asker, &mut report).await;
-        report.complete(result, Question::is_of_tickets);
+        let why = few(tickets::ask(&mut asker, &mut report).await);
+        report.is_unreadable |= report.fill(&why, Question::is_of_tickets);
     }
+    let place = |answer: &Answer| Question::all().position(|it| it.name == answer.question);
+    report.answers.sort_by_key(place);
     report.requests = asker.requests;
     report
 }
@@ -85,12 +91,12 @@ pub async fn probe(client: Client, options: Options) -> Report {
 // === impl Report ===
 
 impl Report {
-    fn add(&mut self, name: &str, told: Told<Found>) {
+    fn add(&mut self, name: &str, known: Known<Found>) {
         let Some(question) = Question::all().find(|question| question.name == name) else {
             debug_assert!(false, "{name} is not in the list");
             return;
         };
-        let (answer, evidence) = match told {
+        let (answer, evidence) = match known {
             Ok(Found { answer, evidence }) => (Some(answer), evidence),
             Err(why) => (None, why),
         };
@@ -104,19 +110,15 @@ impl Report {
         });
     }
 
-    /// Answers the rest of some questions, which could not be asked, and sorts them.
-    fn complete(&mut self, result: Told<()>, is_meant: impl Fn(&Question) -> bool) {
-        let why = result.err();
-        let why = why.unwrap_or_else(|| "the items are too few or too similar".to_owned());
-        let is_answered = |report: &Self, name| report.answers.iter().any(|it| it.question == name);
-        let mut meant = Question::all().filter(is_meant).peekable();
-        let first = meant.peek().map(|question| question.name);
-        self.is_unreadable |= first.is_some_and(|name| !is_answered(self, name));
-        let rest: Vec<_> = meant.filter(|it| !is_answered(self, it.name)).collect();
+    /// Answers those of some questions that could not be asked. Returns whether none could.
+    fn fill(&mut self, why: &str, is_meant: impl Fn(&Question) -> bool) -> bool {
+        let is_answered =
+            |it: &Question| self.answers.iter().any(|answer| answer.question == it.name);
+        let (done, rest): (Vec<_>, Vec<_>) =
+            Question::all().filter(is_meant).partition(is_answered);
         for question in rest {
-            self.add(question.name, Err(why.clone()));
+            self.add(question.name, Err(why.to_owned()));
         }
-        let place = |answer: &Answer| Question::all().position(|it| it.name == answer.question);
-        self.answers.sort_by_key(place);
+        done.is_empty()
     }
 }

@@ -13,8 +13,7 @@ pub struct Question {
     pub(crate) advice: &'static str,
 }
 
-/// A question per line: its name, what the exporter does, the good answers, and what to do about others. A listing whose first question
-/// could not be asked cannot be read.
+/// A question per line: its name, what the exporter does, the good answers, and what to do about others.
 const QUESTIONS: &str = "
 ids | knows an entry by its id | stable | tell the API's operators: without a stable id, an entry is counted again when it changes or is listed again
 order within a page | turns pages around that list the oldest entry first

@@ -7,12 +7,12 @@ use http::header::{DATE, ETAG};
 use orgdata_api::{parse_json_time, parse_time};
 use serde_json::Value;
 
-use crate::ask::{Found, Page, Told, found};
+use crate::ask::{Found, Known, Page, found};
 
-/// The fields of an audit log entry (specification, section 2.1): path, type (string, number, boolean, object, list, any), and `?` if it may
+/// The fields of an audit log entry (specification, section 2.1): path, type (string, number, boolean, object, list, * for any), and `?` if it may
 /// be null. `user` stands for the three users.
 pub(crate) const ENTRY: &str = "id s, type s, occurredAt s, createdAt s, updatedAt s, organizationId n, dealId n?, evaluationId n?,
-    actorUserId n?, targetUserId n?, modifiedTargetUserId n?, metadata any?, organization o?, organization.id n, organization.name s,
+    actorUserId n?, targetUserId n?, modifiedTargetUserId n?, metadata *?, organization o?, organization.id n, organization.name s,
     evaluation o?, evaluation.id n, evaluation.title s, evaluation.deal o?, evaluation.deal.id n, evaluation.deal.name s,
     deal o?, deal.id n, deal.name s, user o?,
     task o?, task.id n, task.title s, task.type s?, requirement o?, requirement.id n, requirement.title s,
@@ -25,6 +25,9 @@ pub(crate) const TICKET: &str = "id n, type s, state s, createdAt s, updatedAt s
     description s?, vendorEntityId s?, vendorEntityKey s?, integrationInstallationId n?, targetDueDate s?, linkedDeals l?,
     linkedDeals.id n?, linkedDeals.evaluationId n?, linkedDeals.name s?, linkedDeals.priority s?, linkedDeals.sharedWithBuyer b?,
     dealAmountSum n?, vendorEntityUrl s?";
+
+/// How long a response may take to tell the time by it.
+const SLOW: Duration = Duration::from_secs(2);
 
 const USERS: [&str; 3] = ["actorUser", "targetUser", "modifiedTargetUser"];
 
@@ -49,7 +52,7 @@ fn visit(item: &Value, above: &str, known: &Fields<'_>, see: &mut dyn FnMut(&str
 }
 
 /// Names fields that are null, and fields that deviate from the specification: unknown, missing, of another type.
-pub(crate) fn fields(items: &[Value], table: &str) -> [Told<Found>; 2] {
+pub(crate) fn fields(items: &[Value], table: &str) -> [Known<Found>; 2] {
     let fields = table
         .split(',')
         .filter_map(|field| field.trim().split_once(' '));
@@ -63,6 +66,9 @@ pub(crate) fn fields(items: &[Value], table: &str) -> [Told<Found>; 2] {
         })
         .collect();
     let (mut nulls, mut deviations) = (BTreeSet::new(), BTreeSet::new());
+    let required = known
+        .iter()
+        .filter(|(path, kind)| !path.contains('.') && !kind.ends_with('?'));
     for item in items {
         visit(item, "", &known, &mut |path, value| {
             let found = match value {
@@ -73,20 +79,22 @@ pub(crate) fn fields(items: &[Value], table: &str) -> [Told<Found>; 2] {
                 Value::Array(_) => "list",
                 Value::Object(_) => "object",
             };
-            let path = path.split('.').map(word).collect::<Vec<_>>().join(".");
-            match known.get(&*path) {
-                None => _ = deviations.insert(format!("{path} (unknown)")),
-                Some(kind) if value.is_null() && kind.ends_with('?') => _ = nulls.insert(path),
-                Some(kind) if !kind.starts_with("any") && !found.starts_with(&kind[..1]) => {
-                    deviations.insert(format!("{path} ({found})"));
-                }
-                Some(_) => {}
+            let path: Vec<&str> = path.split('.').map(word).collect();
+            let path = path.join(".");
+            let (kind, may_be_null) = known
+                .get(&path)
+                .map_or(("unknown", false), |kind| (&kind[..1], kind.ends_with('?')));
+            if found == "null" && may_be_null {
+                nulls.insert(path);
+            } else if kind == "unknown" {
+                deviations.insert(format!("{path} (unknown)"));
+            } else if kind != "*" && !found.starts_with(kind) {
+                deviations.insert(format!("{path} ({found})"));
             }
         });
-        let required = known
-            .iter()
-            .filter(|(path, kind)| !path.contains('.') && !kind.ends_with('?'));
-        let missing = required.filter(|(path, _)| item.get(path).is_none());
+        let missing = required
+            .clone()
+            .filter(|(path, _)| item.get(path).is_none());
         deviations.extend(missing.map(|(path, _)| format!("{path} (missing)")));
     }
     [list(nulls, items.len()), list(deviations, items.len())]
@@ -102,18 +110,18 @@ fn word(name: &str) -> &str {
 }
 
 /// Lists the values of a field that are names of the API.
-pub(crate) fn values<'a>(of: usize, values: impl Iterator<Item = &'a Value>) -> Told<Found> {
+pub(crate) fn values<'a>(of: usize, values: impl Iterator<Item = &'a Value>) -> Known<Found> {
     let name = |value: &'a Value| value.as_str().map_or("no text", word).to_owned();
     list(values.map(name).collect(), of)
 }
 
 /// Lists the forms in which the times of a field are written.
-pub(crate) fn times(items: &[Value], field: &str) -> Told<Found> {
+pub(crate) fn times(items: &[Value], field: &str) -> Known<Found> {
     let forms = items.iter().map(|item| form(&item[field]).to_owned());
     list(forms.collect(), items.len())
 }
 
-fn list(names: BTreeSet<String>, of: usize) -> Told<Found> {
+fn list(names: BTreeSet<String>, of: usize) -> Known<Found> {
     let names: Vec<String> = names.into_iter().collect();
     match names.is_empty() {
         _ if of == 0 => Err("there is nothing to list".to_owned()),
@@ -146,26 +154,21 @@ fn form(time: &Value) -> &'static str {
     }
 }
 
-/// Returns whether items are in descending order of a field, or `None` if it cannot be compared. Ids may be compared as texts or as numbers.
+/// Returns whether no item has a higher value of a field than the one before, or `None` if times cannot be read. Ids may be texts or numbers.
 pub(crate) fn descends(items: &[Value], field: &str) -> Option<bool> {
-    let is_sorted = |key: &dyn Fn(&Value) -> Option<i128>| {
-        let keys: Option<Vec<i128>> = items.iter().map(|item| key(&item[field])).collect();
-        Some(keys?.is_sorted_by(|one, other| one >= other))
-    };
+    let texts = items.iter().map(|item| item[field].to_string());
     if field != "id" {
-        return is_sorted(&|time| Some(parse_json_time(&time.to_string())?.as_nanosecond()));
+        let times: Option<Vec<_>> = texts.map(|time| parse_json_time(&time)).collect();
+        return Some(times?.is_sorted_by(|one, other| one >= other));
     }
-    let as_number = is_sorted(&|id| id.to_string().trim_matches('"').parse().ok());
-    let texts: Option<Vec<&str>> = items.iter().map(|item| item["id"].as_str()).collect();
-    let as_text = texts.map(|texts| texts.is_sorted_by(|one, other| one >= other));
-    match (as_number, as_text) {
-        (None, None) => None,
-        answers => Some(answers.0 == Some(true) || answers.1 == Some(true)),
-    }
+    let mut ids: Vec<(usize, String)> = texts.map(|id| (id.len(), id)).collect();
+    let are_numbers = ids.is_sorted_by(|one, other| one >= other);
+    ids.iter_mut().for_each(|(length, _)| *length = 0);
+    Some(are_numbers || ids.is_sorted_by(|one, other| one >= other))
 }
 
 /// Compares the API's clock, which has whole seconds, with this machine's, during the whole request.
-pub(crate) fn clock(page: &Page) -> Told<Found> {
+pub(crate) fn clock(page: &Page) -> Known<Found> {
     let Some(date) = page.headers.get(DATE) else {
         return found("no Date header", "in a response");
     };
@@ -174,30 +177,27 @@ pub(crate) fn clock(page: &Page) -> Told<Found> {
         .ok()
         .and_then(|date| httpdate::parse_http_date(date).ok());
     let date = date.ok_or("the Date header cannot be read")?;
+    if page.received.1 - page.sent.1 > SLOW {
+        return Err("the response was slow".to_owned());
+    }
     let (sent, received) = (
         SystemTime::from(page.sent.0),
         SystemTime::from(page.received.0),
     );
     let apart = |one: SystemTime, other: SystemTime| {
-        one.duration_since(other).unwrap_or_default().as_secs()
+        let seconds = one.duration_since(other).unwrap_or_default().as_secs();
+        (seconds > SLOW.as_secs()).then(|| humantime::format_duration(Duration::from_secs(seconds)))
     };
-    let text = |seconds| humantime::format_duration(Duration::from_secs(seconds)).to_string();
-    let evidence = "by the Date header";
-    match (apart(date, received), apart(sent, date)) {
-        (0..=2, 0..=2) => found("it agrees with this machine's", evidence),
-        (ahead, 0) => found(
-            format!("it is {} ahead of this machine's", text(ahead)),
-            evidence,
-        ),
-        (_, behind) => found(
-            format!("it is {} behind this machine's", text(behind)),
-            evidence,
-        ),
-    }
+    let answer = match (apart(date, received), apart(sent, date)) {
+        (Some(ahead), _) => format!("it is {ahead} ahead of this machine's"),
+        (_, Some(behind)) => format!("it is {behind} behind this machine's"),
+        _ => "it agrees with this machine's".to_owned(),
+    };
+    found(answer, "by the Date header")
 }
 
 /// Tells what the headers of a response say: compression, rate limits, ETag.
-pub(crate) fn headers(page: &Page) -> [(&'static str, Told<Found>); 3] {
+pub(crate) fn headers(page: &Page) -> [(&'static str, Known<Found>); 3] {
     let names = page.headers.keys().map(|name| name.as_str());
     let limits = names.filter(|name| name.contains("ratelimit") || name.contains("rate-limit"));
     let limits: Vec<&str> = limits.collect();

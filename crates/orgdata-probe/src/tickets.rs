@@ -6,7 +6,7 @@ use orgdata_api::Endpoint;
 use serde_json::Value;
 
 use crate::Report;
-use crate::ask::{Asker, Found, Page, Told, found};
+use crate::ask::{Asker, Found, Known, Page, found};
 use crate::audit::largest_page;
 use crate::shape;
 
@@ -17,15 +17,15 @@ const MAX_PAGES: usize = 6;
 const MIN_TICKETS: usize = 6;
 
 /// Asks everything about the tickets.
-pub(crate) async fn ask(asker: &mut Asker, report: &mut Report) -> Told<()> {
+pub(crate) async fn ask(asker: &mut Asker, report: &mut Report) -> Known<()> {
     let first = asker.tickets(LIMIT, 0).await?.succeeded()?;
     let [nulls, deviations] = shape::fields(&first.items, shape::TICKET);
     report.add("tickets: null fields", nulls);
     report.add("tickets: deviations from the contract", deviations);
     let rows = &first.items;
     for (question, field) in [("tickets: types", "type"), ("tickets: states", "state")] {
-        let told = shape::values(rows.len(), rows.iter().map(|row| &row[field]));
-        report.add(question, told);
+        let known = shape::values(rows.len(), rows.iter().map(|row| &row[field]));
+        report.add(question, known);
     }
     let deals = || rows.iter().filter_map(|row| row["linkedDeals"].as_array());
     let priorities = deals().flatten().map(|deal| &deal["priority"]);
@@ -48,70 +48,49 @@ pub(crate) async fn ask(asker: &mut Asker, report: &mut Report) -> Told<()> {
     report.add("tickets: offset", offset(asker).await);
     let top = asker.tickets(1, 0).await?.succeeded()?;
     let query = [("limit", "5"), ("offset", "1000000000")];
-    let told = asker.outcome(Endpoint::Tickets, &query, &top).await;
-    report.add("tickets: offset beyond the end", told);
+    let known = asker.outcome(Endpoint::Tickets, &query, &top).await;
+    report.add("tickets: offset beyond the end", known);
 
     let mut pages = vec![first];
     let mut known: HashSet<String> = pages[0].ids()?.into_iter().collect();
-    let (mut total, mut is_whole) = (known.len(), false);
-    let mut lengths = vec![total];
-    while lengths.len() < MAX_PAGES && !is_whole {
-        let page = asker.tickets(LIMIT, total).await?.succeeded()?;
+    let mut is_whole = false;
+    while pages.len() < MAX_PAGES && !is_whole {
+        let page = asker.tickets(LIMIT, known.len()).await?.succeeded()?;
         let (ids, before) = (page.ids()?, known.len());
         known.extend(ids.iter().cloned());
         if known.len() != before + ids.len() {
             break;
         }
         is_whole = ids.is_empty();
-        total += ids.len();
-        lengths.push(ids.len());
         pages.push(page);
     }
-    pages.push(top);
-    if lengths.len() > 1 {
-        // Tickets that came meanwhile could be taken for a second page.
-        let again = asker.tickets(LIMIT, 0).await?.ids()?;
-        lengths.truncate(if again == pages[0].ids()? {
-            MAX_PAGES
-        } else {
-            1
-        });
-    }
+    // Tickets that came meanwhile could be taken for a second page.
+    let again = asker.tickets(LIMIT, 0).await?.ids()?;
+    let is_same = again == pages[0].ids()?;
+    let lengths = pages.iter().map(|page| page.items.len());
+    let lengths: Vec<usize> = lengths.take(if is_same { MAX_PAGES } else { 1 }).collect();
     report.add("tickets: largest page", largest_page(&lengths, "1000"));
-    report.add(
-        "tickets: totalCount",
-        total_count(&pages, is_whole.then_some(total)),
-    );
+    pages.push(top);
+    let listed = is_whole.then_some(known.len());
+    report.add("tickets: totalCount", total_count(&pages, listed));
     Ok(())
 }
 
-fn order(rows: &[Value]) -> Told<Found> {
-    let evidence = format!("{} tickets", rows.len());
+fn order(rows: &[Value]) -> Known<Found> {
     let mut reversed = rows.to_vec();
     reversed.reverse();
-    for (field, newest, oldest) in [
-        ("createdAt", "newest first", "oldest first"),
-        ("id", "highest id first", "lowest id first"),
-    ] {
-        let (down, up) = (
-            shape::descends(rows, field),
-            shape::descends(&reversed, field),
-        );
-        match (
-            down.ok_or_else(|| format!("{field} cannot be compared"))?,
-            up == Some(true),
-        ) {
-            _ if rows.len() < MIN_TICKETS => return Err("there are too few tickets".to_owned()),
-            (true, true) => return Err(format!("{field} is the same for all")),
-            (true, false) => return found(newest, evidence),
-            (false, true) => return found(oldest, evidence),
-            (false, false) => {}
-        }
-    }
-    found("neither by createdAt nor by id", evidence)
+    let descends = [rows, &reversed].map(|rows| shape::descends(rows, "createdAt"));
+    let answer = match descends {
+        _ if rows.len() < MIN_TICKETS => return Err("there are too few tickets".to_owned()),
+        [Some(true), Some(false)] => "newest first",
+        [Some(false), Some(true)] => "oldest first",
+        [Some(false), Some(false)] => "not by createdAt",
+        _ => return Err("createdAt cannot be read, or is the same for all".to_owned()),
+    };
+    found(answer, format!("{} tickets", rows.len()))
 }
 
-async fn offset(asker: &mut Asker) -> Told<Found> {
+async fn offset(asker: &mut Asker) -> Known<Found> {
     let two = asker.tickets(2, 0).await?.succeeded()?.ids()?;
     let one = asker.tickets(1, 1).await?;
     let again = asker.tickets(2, 0).await?.succeeded()?.ids()?;
@@ -128,7 +107,7 @@ async fn offset(asker: &mut Asker) -> Told<Found> {
 }
 
 /// Compares `totalCount` with the tickets that were listed; the last page has one ticket.
-fn total_count(pages: &[Page], listed: Option<usize>) -> Told<Found> {
+fn total_count(pages: &[Page], listed: Option<usize>) -> Known<Found> {
     let counts: Vec<Option<i64>> = pages
         .iter()
         .map(|page| page.body["totalCount"].as_i64())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::ask::{Asker, Found, Told, found};
+use crate::ask::{Asker, Found, Known, found};
 use crate::sample::Sample;
 
 /// How often the listing is looked at.
@@ -16,17 +16,17 @@ pub(crate) async fn ask(
     asker: &mut Asker,
     sample: &Sample,
     wait: Duration,
-) -> Told<[Told<Found>; 2]> {
+) -> Known<[Known<Found>; 2]> {
     let newest = asker.audit(&[("limit", "5")]).await?;
     let cursor = newest.cursor("endCursor").ok_or("there is no cursor")?;
     let query = [("limit", "5"), ("before", cursor)];
-    let below = sample.in_order(&asker.audit(&query).await?)?;
+    let below = asker.audit(&query).await?.ids()?;
     let late = late(asker, sample, wait).await;
     let (old, age) = (asker.audit(&query).await?, newest.received.1.elapsed());
     let now = asker.audit(&[("limit", sample.limit)]).await?;
-    let (ids, now) = (sample.in_order(&old)?, sample.in_order(&now)?);
+    let (ids, now) = (old.ids()?, now.ids()?);
     let evidence = format!("status {}, {} s old", old.status, age.as_secs());
-    let top = sample.in_order(&newest)?.into_iter().next();
+    let top = newest.ids()?.into_iter().next();
     let expired = match (below.first(), top) {
         (Some(first), Some(top)) if !below.contains(&top) => match () {
             () if old.status != 200 => found("refused", evidence),
@@ -42,12 +42,12 @@ pub(crate) async fn ask(
 }
 
 /// Looks for entries that appear below one that was there before.
-async fn late(asker: &mut Asker, sample: &Sample, wait: Duration) -> Told<Found> {
+async fn late(asker: &mut Asker, sample: &Sample, wait: Duration) -> Known<Found> {
     let (mut before, mut late, mut new) = (None::<HashSet<String>>, 0, 0);
     for round in 0..=ROUNDS {
         sleep(wait * round.min(1)).await;
         let page = asker.audit(&[("limit", sample.limit)]).await;
-        let Ok(ids) = page.and_then(|page| sample.in_order(&page)) else {
+        let Ok(ids) = page.and_then(|page| page.ids()) else {
             before = None;
             continue;
         };

@@ -83,7 +83,7 @@ fn an_answer_with_which_the_exporter_works_badly_says_what_to_do() {
 }
 
 #[test]
-fn filters_that_are_ignored_or_half_honoured_are_told() {
+fn filters_that_are_ignored_or_half_honoured_are_reported() {
     // The simulator sees what is left of the parameters.
     for (dropped, kept, question, told) in [
         ("activityTypes=", "", "filter by one type", "ignored"),
@@ -127,7 +127,7 @@ fn filters_that_are_ignored_or_half_honoured_are_told() {
 }
 
 #[test]
-fn headers_are_told() {
+fn headers_are_reported() {
     let change = |headers: &mut HeaderMap, body: Vec<u8>| {
         headers.insert("x-ratelimit-limit", "1000".parse().unwrap());
         headers.insert("etag", "\"1\"".parse().unwrap());

@@ -131,7 +131,7 @@ impl Case {
     }
 }
 
-/// Returns the answer to a question; `None` if it cannot be told.
+/// Returns the answer to a question; `None` if it is not known.
 pub(crate) fn answer(report: &Report, question: &str) -> Option<String> {
     let mut answers = report.answers.iter();
     let answer = answers.find(|answer| answer.question == question);
