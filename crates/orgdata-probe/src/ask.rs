@@ -1,15 +1,14 @@
 //! Requests, and what came of them.
 
 use std::io::Read as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use flate2::read::GzDecoder;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, Response};
-use jiff::Timestamp;
 use orgdata_api::{Client, Endpoint};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// The maximum number of requests.
 pub const MAX_REQUESTS: u32 = 80;
@@ -59,8 +58,8 @@ pub(crate) struct Page {
     /// The items, without an immediate repetition of one.
     pub(crate) items: Vec<Value>,
     /// When the request was sent, and when the response was there.
-    pub(crate) sent: (Timestamp, Instant),
-    pub(crate) received: (Timestamp, Instant),
+    pub(crate) sent: SystemTime,
+    pub(crate) received: SystemTime,
 }
 
 // === impl Asker ===
@@ -100,18 +99,12 @@ impl Asker {
     /// Requests a page. A refusal or an empty page has to come three times in a row; the first one is returned.
     pub(crate) async fn page(&mut self, endpoint: Endpoint, query: &[(&str, &str)]) -> Known<Page> {
         let page = self.get(endpoint, query).await?;
-        let shape = |page: &Page| {
-            (
-                page.status,
-                page.items.len(),
-                page.cursor("endCursor").is_some(),
-            )
-        };
         for _ in 1..TIMES {
             if !page.items.is_empty() {
                 break;
             }
-            if shape(&self.get(endpoint, query).await?) != shape(&page) {
+            let again = self.get(endpoint, query).await?;
+            if again.status != page.status || !again.items.is_empty() {
                 return Err("the same request was answered in different ways".to_owned());
             }
         }
@@ -148,7 +141,7 @@ impl Asker {
                 return Err(format!("{MAX_REQUESTS} requests were sent"));
             }
             self.requests += 1;
-            let sent = (Timestamp::now(), Instant::now());
+            let sent = SystemTime::now();
             why = match self.client.get(endpoint, query).await {
                 Ok(response) => match Page::read(response, sent) {
                     Ok(page) => return Ok(page),
@@ -167,7 +160,7 @@ impl Asker {
 // === impl Page ===
 
 impl Page {
-    fn read(response: Response<Vec<u8>>, sent: (Timestamp, Instant)) -> Known<Self> {
+    fn read(response: Response<Vec<u8>>, sent: SystemTime) -> Known<Self> {
         let (parts, mut body) = response.into_parts();
         let status = parts.status.as_u16();
         let is_refusal = parts.status.is_client_error() && ![401, 403, 408, 429].contains(&status);
@@ -180,7 +173,7 @@ impl Page {
             body: Value::Null,
             items: Vec::new(),
             sent,
-            received: (Timestamp::now(), Instant::now()),
+            received: SystemTime::now(),
         };
         if is_refusal {
             return Ok(page);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orgdata_api::parse_json_time;
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::ask::{Asker, Found, Known, Page, found};
 
@@ -145,44 +145,38 @@ impl Sample {
         };
         let above = self.pages.len().checked_sub(3).map(|i| &self.pages[i]);
         let all_but_one = (self.ids.len() - 1).to_string();
-        let limit = if self.pages.len() > 1 {
-            self.limit
-        } else {
-            &all_but_one
+        let limit = match self.pages.len() {
+            1 => &all_but_one,
+            _ => self.limit,
         };
-        let upper = asker
-            .below(limit, above.and_then(|page| page.cursor("endCursor")))
-            .await?;
+        let cursor = above.and_then(|page| page.cursor("endCursor"));
+        let upper = asker.below(limit, cursor).await?;
         sleep(AGE).await;
+        let asked = Instant::now();
         let lower = asker.below(self.limit, upper.cursor("endCursor")).await?;
-        let ids = lower.ids()?;
-        if upper.ids()?.contains(last) || !ids.contains(last) || ids.contains(top) {
-            return Err("the last pages were not the same again".to_owned());
-        }
-        let how = match lower.cursor("endCursor") {
+        let (ids, cursor) = (lower.ids()?, lower.cursor("endCursor"));
+        let mut is_same = ids.contains(last) && !ids.contains(top) && !upper.ids()?.contains(last);
+        let how = match cursor {
             None => "the last page has no endCursor",
             cursor => {
-                let next = asker.below(self.limit, cursor).await?;
-                match &*next.ids()? {
-                    _ if next.received.1 - lower.sent.1 > AGE => {
-                        return Err("an answer was slow".to_owned());
-                    }
-                    [] if next.cursor("endCursor").is_none() => {
-                        "the last endCursor leads to an empty page"
-                    }
-                    [id] if id == last && ids.len() > 1 => {
-                        "the last endCursor leads to the last entry again"
-                    }
-                    _ => return Err("the last endCursor leads to other entries".to_owned()),
+                let page = asker.below(self.limit, cursor).await?;
+                let next = page.ids()?;
+                let is_empty = next.is_empty() && page.cursor("endCursor").is_none();
+                is_same &= is_empty || ids.len() > 1 && next == [last.clone()];
+                match is_empty {
+                    true => "the last endCursor leads to an empty page",
+                    false => "the last endCursor leads to the last entry again",
                 }
             }
         };
-        let flags = [
+        if !is_same || asked.elapsed() > AGE {
+            return Err("the last pages were not the same again, or came slowly".to_owned());
+        }
+        self.flags.extend([
             upper.flag("hasMore", true),
             lower.flag("hasPrevious", true),
             lower.flag("hasMore", false),
-        ];
-        self.flags.extend(flags);
+        ]);
         found(how, format!("after {} entries", self.ids.len()))
     }
 

@@ -172,23 +172,19 @@ pub(crate) fn clock(page: &Page) -> Known<Found> {
     let Some(date) = page.headers.get(DATE) else {
         return found("no Date header", "in a response");
     };
-    let date = date
-        .to_str()
-        .ok()
-        .and_then(|date| httpdate::parse_http_date(date).ok());
-    let date = date.ok_or("the Date header cannot be read")?;
-    if page.received.1 - page.sent.1 > SLOW {
+    let date = date.to_str().map(httpdate::parse_http_date);
+    let Ok(Ok(date)) = date else {
+        return Err("the Date header cannot be read".to_owned());
+    };
+    let apart = |one: SystemTime, other: SystemTime| {
+        let apart = one.duration_since(other).unwrap_or_default();
+        let shown = humantime::format_duration(Duration::from_secs(apart.as_secs()));
+        (apart > SLOW).then_some(shown)
+    };
+    if apart(page.received, page.sent).is_some() {
         return Err("the response was slow".to_owned());
     }
-    let (sent, received) = (
-        SystemTime::from(page.sent.0),
-        SystemTime::from(page.received.0),
-    );
-    let apart = |one: SystemTime, other: SystemTime| {
-        let seconds = one.duration_since(other).unwrap_or_default().as_secs();
-        (seconds > SLOW.as_secs()).then(|| humantime::format_duration(Duration::from_secs(seconds)))
-    };
-    let answer = match (apart(date, received), apart(sent, date)) {
+    let answer = match (apart(date, page.received), apart(page.sent, date)) {
         (Some(ahead), _) => format!("it is {ahead} ahead of this machine's"),
         (_, Some(behind)) => format!("it is {behind} behind this machine's"),
         _ => "it agrees with this machine's".to_owned(),

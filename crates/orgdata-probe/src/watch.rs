@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::ask::{Asker, Found, Known, found};
 use crate::sample::Sample;
@@ -17,12 +17,13 @@ pub(crate) async fn ask(
     sample: &Sample,
     wait: Duration,
 ) -> Known<[Known<Found>; 2]> {
+    let begun = Instant::now();
     let newest = asker.audit(&[("limit", "5")]).await?;
     let cursor = newest.cursor("endCursor").ok_or("there is no cursor")?;
     let query = [("limit", "5"), ("before", cursor)];
     let below = asker.audit(&query).await?.ids()?;
     let late = late(asker, sample, wait).await;
-    let (old, age) = (asker.audit(&query).await?, newest.received.1.elapsed());
+    let (old, age) = (asker.audit(&query).await?, begun.elapsed());
     let now = asker.audit(&[("limit", sample.limit)]).await?;
     let (ids, now) = (old.ids()?, now.ids()?);
     let evidence = format!("status {}, {} s old", old.status, age.as_secs());
