@@ -24,7 +24,7 @@ use orgdata_exporter::ledger::{
     RawRecord, RecordKind,
 };
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::relay::{Delivery, OtlpFlags, Relay};
+use orgdata_exporter::relay::{ActorMode, Delivery, OtlpFlags, Relay};
 use otlp_logs::{Envelope, Sender};
 use prost::Message;
 use support::{PAGE, Peer, Usage};
@@ -268,7 +268,8 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         endpoint: Some(peer.collector()),
         protocol: Some("grpc".to_owned()),
         batch_size: BATCH as u32,
-        user_names: true,
+        actor: ActorMode::Full,
+        exclude_activity_types: Vec::new(),
         redact: Vec::new(),
     };
     let compression =

@@ -19,7 +19,7 @@ use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::relay::{Delivery, OtlpFlags, Relay};
+use orgdata_exporter::relay::{ActorMode, Delivery, OtlpFlags, Relay};
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
 use orgdata_exporter::tail::{Settings, Start, Tail};
 use otlp_logs::Sender;
@@ -339,7 +339,8 @@ fn relay(
         endpoint: Some(peer.collector()),
         protocol: Some("grpc".to_owned()),
         batch_size: 512,
-        user_names: true,
+        actor: ActorMode::Full,
+        exclude_activity_types: Vec::new(),
         redact: Vec::new(),
     };
     let delivery = Delivery::from_env(&flags, &|_| None)

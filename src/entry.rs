@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use orgdata_api::parse_time;
 use otlp_logs::{Found, Meta, Place as _, RecordWriter, Redaction, Scalar, places};
 
-use crate::ledger::{Encode, RawRecord, RecordKind};
+use crate::ledger::{ActorLabel, ActorRef, Encode, RawRecord, RecordKind};
 
 /// The scope of every record.
 pub const SCOPE: &str = "orgdata.audit";
@@ -18,9 +18,8 @@ const EVENT_PREFIX: &str = "orgdata.audit.";
 /// The maximum length of an event name. The activity type is an open string.
 const MAX_EVENT_NAME: usize = 128;
 
-/// The objects of an entry that are users, and what of them is personal.
+/// The objects of an entry that are users. With `Id` at the end, it is the field of a user's id.
 const USERS: [&str; 3] = ["actorUser", "targetUser", "modifiedTargetUser"];
-const PERSONAL: [&str; 3] = ["firstName", "lastName", "profileImageUrl"];
 
 places! {
     /// The fields of an entry, and of a gap record, that are in use. Most ids are at two places: `dealId`, and `id` of
@@ -64,28 +63,62 @@ places! {
     }
 }
 
+/// What records say of users.
+#[derive(Clone, Debug)]
+pub enum Users {
+    /// Everything.
+    Full,
+    /// A hash of the actor's id, made like this label.
+    Hash(ActorLabel),
+    /// Nothing.
+    None,
+}
+
 /// Turns entries and gaps into log records, without what has to be redacted.
 #[derive(Clone, Debug, Default)]
-pub struct RecordEncoder(Redaction);
+pub struct RecordEncoder {
+    redaction: Redaction,
+    /// Makes the attribute `user.hash`.
+    hash: Option<ActorLabel>,
+}
 
 // === impl RecordEncoder ===
 
 impl RecordEncoder {
-    /// Returns an encoder that removes the names and pictures of users unless `user_names` is set, and replaces the values at
-    /// these paths in `metadata`.
-    pub fn new(user_names: bool, paths: &[String]) -> Self {
-        let personal = |user| PERSONAL.map(|name| format!("{user}.{name}"));
+    /// Returns an encoder that removes the ids, names and pictures of users unless they are wanted, and replaces the values at these
+    /// paths in `metadata`.
+    pub fn new(users: Users, paths: &[String]) -> Self {
+        let fields = |user| {
+            let fields = ["Id", ".id", ".firstName", ".lastName", ".profileImageUrl"];
+            fields.map(|field| format!("{user}{field}"))
+        };
         let in_metadata = |path: &String| match path.starts_with("metadata.") {
             true => path.clone(),
             false => format!("metadata.{path}"),
         };
-        Self(Redaction {
-            removed: match user_names {
-                true => Vec::new(),
-                false => USERS.into_iter().flat_map(personal).collect(),
+        Self {
+            redaction: Redaction {
+                removed: match users {
+                    Users::Full => Vec::new(),
+                    _ => USERS.into_iter().flat_map(fields).collect(),
+                },
+                replaced: paths.iter().map(in_metadata).collect(),
             },
-            replaced: paths.iter().map(in_metadata).collect(),
-        })
+            hash: match users {
+                Users::Hash(label) => Some(label),
+                _ => None,
+            },
+        }
+    }
+
+    /// Returns the hash of the actor's id, which the record does not have.
+    fn hash(&self, json: &str) -> Option<String> {
+        let (label, mut unused) = (self.hash.as_ref()?, Vec::new());
+        let mut repaired = String::new();
+        let mut writer = RecordWriter::begin(false, &mut unused);
+        let found = writer.body::<Field>(json, &Redaction::default(), &mut repaired);
+        let id = found.get(Field::ActorUserId).to_text()?.into_owned();
+        label.label(Some(&ActorRef { id, name: None }))
     }
 }
 
@@ -96,7 +129,7 @@ impl Encode for RecordEncoder {
         let redaction = if is_gap {
             &Redaction::default()
         } else {
-            &self.0
+            &self.redaction
         };
         let mut repaired = String::new();
         let found = writer.body::<Field>(record.json, redaction, &mut repaired);
@@ -107,6 +140,7 @@ impl Encode for RecordEncoder {
             let activity_type = found.text(Field::Type);
             writer.attribute("orgdata.activity.type", &activity_type.into());
             writer.attribute("user.id", &as_text(&found, Field::ActorUserId));
+            writer.attribute("user.hash", &self.hash(record.json).into());
             writer.attribute("user.full_name", &full_name(&found).into());
             for (key, field) in Field::ATTRIBUTES {
                 writer.attribute(key, found.get(*field));
@@ -133,7 +167,7 @@ impl Encode for RecordEncoder {
     }
 
     fn redact(&self, json: &str) -> String {
-        otlp_logs::redacted::<Field>(json, &self.0)
+        otlp_logs::redacted::<Field>(json, &self.redaction)
     }
 
     fn decode(&self, record: &[u8]) -> (RecordKind, String) {

@@ -89,9 +89,9 @@ fn a_full_entry_is_the_table_of_the_interface() {
 }
 
 #[test]
-fn without_user_names_none_is_left_anywhere() {
+fn without_users_none_is_left_anywhere() {
     let paths = ["a.x".to_owned(), "metadata.text".to_owned()];
-    let encoder = RecordEncoder::new(false, &paths);
+    let encoder = RecordEncoder::new(Users::None, &paths);
     let record = decoded(&encoder, &raw(ENTRY));
     let wrapped = format!(r#"[{{"entry":{ENTRY}}}]"#);
     let shown = [ENTRY, &wrapped].map(|json| encoder.redact(json)).concat();
@@ -100,19 +100,22 @@ fn without_user_names_none_is_left_anywhere() {
     for name in names.split(' ') {
         assert!(!shown.contains(name), "{name}");
     }
-    assert_golden("log-record-without-names.txt", &record);
+    assert_golden("log-record-without-users.txt", &record);
     // Each rule alone, and none.
-    let redacted = |user_names, paths: &[String]| {
-        let encoder = RecordEncoder::new(user_names, paths);
+    let redacted = |users, paths: &[String]| {
+        let encoder = RecordEncoder::new(users, paths);
         encoder.redact(r#"{ "actorUser": {"firstName": "Ada"} }"#)
     };
-    assert_eq!(redacted(false, &[]), r#"{"actorUser":{"firstName":null}}"#);
     assert_eq!(
-        redacted(true, &paths),
+        redacted(Users::None, &[]),
+        r#"{"actorUser":{"firstName":null}}"#
+    );
+    assert_eq!(
+        redacted(Users::Full, &paths),
         r#"{"actorUser":{"firstName":"Ada"}}"#
     );
     assert_eq!(
-        redacted(true, &[]),
+        redacted(Users::Full, &[]),
         r#"{ "actorUser": {"firstName": "Ada"} }"#
     );
 }

@@ -148,7 +148,7 @@ pub struct MetricsFlags {
     #[arg(id = "metrics.actor-label", long, value_name = "MODE")]
     #[arg(value_enum, default_value_t = ActorLabelMode::Id)]
     pub actor_label: ActorLabelMode,
-    /// File with the key of the hash for --metrics.actor-label=hash
+    /// File with the key of the hash for --metrics.actor-label=hash and --otlp.actor=hash
     #[arg(id = "metrics.hash-key-file", long, value_name = "FILE")]
     pub hash_key_file: Option<PathBuf>,
     /// Maximum number of actors with a label of their own; events of others are counted as actor="other"
@@ -159,6 +159,10 @@ pub struct MetricsFlags {
     #[arg(id = "metrics.actor-idle", long, value_name = "DURATION")]
     #[arg(default_value = "30d", value_parser = values::duration)]
     pub actor_idle: Duration,
+    /// Do not count events of these activity types, in which * stands for any text; repeatable
+    #[arg(id = "metrics.exclude-activity-types", long, value_name = "TYPE")]
+    #[arg(value_delimiter = ',', value_parser = values::word)]
+    pub exclude_activity_types: Vec<String>,
     /// Delay between the first scrape of a series and the first scrape that shows its increase, so that increase() sees the increase. With two Prometheus servers, set it to at least the longer scrape interval. 0 disables it, as in demo
     #[arg(id = "metrics.zero-hold", long, value_name = "DURATION")]
     #[arg(default_value = "60s", value_parser = values::duration_or_zero)]

@@ -11,9 +11,10 @@ use secrecy::SecretString;
 
 use super::flags::{ActorLabelMode, Flags};
 use super::values;
-use crate::entry::RecordEncoder;
+use crate::entry::{RecordEncoder, Users};
 use crate::ledger::{self, ActorLabel};
-use crate::relay::Delivery;
+use crate::relay::{ActorMode, Delivery};
+use crate::tail::Exclude;
 use crate::{tail, tickets};
 
 /// The maximum number of dead letters that are kept.
@@ -71,7 +72,13 @@ impl ExporterSettings {
             reread_interval: flags.audit.reread_interval,
             reread_window: flags.audit.reread_window,
             page_size: flags.api.page_size,
-            excluded: tail::Excluded::default(),
+            excluded: tail::Excluded {
+                metrics: Exclude::new(flags.metrics.exclude_activity_types.clone()),
+                records: Exclude::new(match otlp.is_some() {
+                    true => flags.otlp.exclude_activity_types.clone(),
+                    false => Vec::new(),
+                }),
+            },
         });
         let tickets = flags.tickets.enabled.then(|| tickets::Settings {
             scan_interval: flags.tickets.scan_interval,
@@ -101,6 +108,7 @@ impl ExporterSettings {
                 timeout: flags.api.timeout,
                 max_requests_per_second: flags.api.max_requests_per_second,
                 ca_file: flags.api.ca_file.clone(),
+                read_file: exporter_web::read_file,
                 filters,
             },
             web: flags.web.clone(),
@@ -137,7 +145,7 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
 fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, String> {
     if let Some(path) = &flags.api.key_file {
         let source = KeySource::File(path.clone());
-        let checked = source.check();
+        let checked = source.check(exporter_web::read_file);
         checked.map_err(|error| in_file("--api.key-file", path, error))?;
         return Ok(source);
     }
@@ -145,7 +153,7 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
         format!("there is no API key; give --api.key-file FILE, or set the variable {KEY_VARIABLE}")
     })?;
     let source = KeySource::Value(SecretString::from(key));
-    source.check()?;
+    source.check(exporter_web::read_file)?;
     Ok(source)
 }
 
@@ -164,7 +172,12 @@ fn ledger_settings(
             "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
         ));
     }
-    let encoder = RecordEncoder::new(flags.otlp.user_names, &paths);
+    let users = match flags.otlp.actor {
+        ActorMode::Full => Users::Full,
+        ActorMode::Hash => Users::Hash(hash("--otlp.actor", flags)?),
+        ActorMode::None => Users::None,
+    };
+    let encoder = RecordEncoder::new(users, &paths);
     Ok(ledger::LedgerOptions {
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,
@@ -180,17 +193,21 @@ fn ledger_settings(
 }
 
 fn actor_label(flags: &Flags) -> Result<ActorLabel, String> {
+    match flags.metrics.actor_label {
+        ActorLabelMode::Id => Ok(ActorLabel::Id),
+        ActorLabelMode::Name => Ok(ActorLabel::Name),
+        ActorLabelMode::None => Ok(ActorLabel::None),
+        ActorLabelMode::Hash => hash("--metrics.actor-label", flags),
+    }
+}
+
+/// Returns the keyed hash that a flag asks for.
+fn hash(of: &str, flags: &Flags) -> Result<ActorLabel, String> {
     const FLAG: &str = "--metrics.hash-key-file";
-    let path = match (flags.metrics.actor_label, &flags.metrics.hash_key_file) {
-        (ActorLabelMode::Id, _) => return Ok(ActorLabel::Id),
-        (ActorLabelMode::Name, _) => return Ok(ActorLabel::Name),
-        (ActorLabelMode::None, _) => return Ok(ActorLabel::None),
-        (ActorLabelMode::Hash, Some(path)) => path,
-        (ActorLabelMode::Hash, None) => {
-            return Err(format!(
-                "--metrics.actor-label=hash needs {FLAG} FILE, with a secret of at least {MIN_HASH_KEY} bytes"
-            ));
-        }
+    let Some(path) = &flags.metrics.hash_key_file else {
+        return Err(format!(
+            "{of}=hash needs {FLAG} FILE, with a secret of at least {MIN_HASH_KEY} bytes"
+        ));
     };
     let secret = exporter_web::read_file(path)
         .map_err(|error| in_file(FLAG, path, format!("cannot read it: {error}")))?;

@@ -3,11 +3,15 @@
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 
+use bytes::Bytes;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use exporter_web::ListenAddress;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use orgdata_api::KEY_VARIABLE;
 use otlp_logs::Target;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
@@ -16,9 +20,27 @@ use crate::cli::{self, ExporterSettings, Flags};
 use crate::relay::Delivery;
 use crate::shutdown;
 use crate::simulator::{Config, Simulator};
+use crate::util::one_line;
 
 /// The key that the simulator accepts.
 const KEY: &str = "demo-key";
+
+/// The maximum length of a value in a line, in characters.
+const MAX_VALUE: usize = 200;
+
+/// The attributes in a line for a log record, and their short names.
+const SHOWN: [(&str, &str); 10] = [
+    ("orgdata.deal.name", "deal"),
+    ("orgdata.evaluation.title", "evaluation"),
+    ("orgdata.target_user.id", "target"),
+    ("orgdata.task.id", "task"),
+    ("orgdata.requirement.id", "requirement"),
+    ("orgdata.meeting.id", "meeting"),
+    ("orgdata.ticket.id", "ticket"),
+    ("orgdata.team_request.id", "team_request"),
+    ("orgdata.gap.reason", "reason"),
+    ("log.record.uid", "id"),
+];
 
 /// Sets the defaults of the demo, and hides the flags that have no effect.
 pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
@@ -89,6 +111,43 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
     app.run(shutdown).await
 }
 
+/// Returns a short line for each log record of a request, in local time.
+fn short_lines(request: Bytes) -> Result<Vec<u8>, String> {
+    let json = otlp_logs::json_line(request)?;
+    let request: Value = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+    let (mut lines, zone) = (String::new(), TimeZone::system());
+    let scopes = items(&request["resourceLogs"]).flat_map(|logs| items(&logs["scopeLogs"]));
+    for record in scopes.flat_map(|logs| items(&logs["logRecords"])) {
+        let attribute = |key: &str| {
+            let value = &items(&record["attributes"]).find(|given| given["key"] == key)?["value"];
+            let value = value.as_object()?.values().next()?;
+            Some(one_line(value.as_str()?, MAX_VALUE))
+        };
+        let nanoseconds = record["timeUnixNano"].as_str().unwrap_or_default().parse();
+        let time = Timestamp::from_nanosecond(nanoseconds.unwrap_or_default()).unwrap_or_default();
+        let actor = attribute("user.full_name").or_else(|| attribute("user.id"));
+        lines.push_str(&format!(
+            "{:.3} {:<40} {:<20}",
+            time.to_zoned(zone.clone()).time(),
+            record["eventName"].as_str().unwrap_or_default(),
+            actor.as_deref().unwrap_or("-")
+        ));
+        for (key, name) in SHOWN {
+            match attribute(key) {
+                Some(value) if value.contains(' ') => lines.push_str(&format!(" {name}={value:?}")),
+                Some(value) => lines.push_str(&format!(" {name}={value}")),
+                None => {}
+            }
+        }
+        lines.push('\n');
+    }
+    Ok(lines.into_bytes())
+}
+
+fn items(array: &Value) -> impl Iterator<Item = &Value> {
+    array.as_array().into_iter().flatten()
+}
+
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.
 fn settings(flags: &Flags) -> Result<ExporterSettings, Failure> {
     let env = |name: &str| match name {
@@ -97,7 +156,7 @@ fn settings(flags: &Flags) -> Result<ExporterSettings, Failure> {
     };
     let mut settings = ExporterSettings::resolve(flags, &env).map_err(Failure::in_settings)?;
     if settings.otlp.is_none() {
-        let stdout = Delivery::to_stdout(&flags.otlp, &env);
+        let stdout = Delivery::to_stdout(short_lines, &flags.otlp, &env);
         settings.otlp = Some(stdout.map_err(Failure::in_settings)?);
         settings.ledger.outbox = true;
     }
@@ -115,5 +174,39 @@ async fn stop_without_reader(shutdown: CancellationToken) {
     };
     if out.ready(tokio::io::Interest::ERROR).await.is_ok() {
         shutdown.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use otlp_logs::{Envelope, Meta, RecordWriter, Scalar};
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_short_line() {
+        let mut record = Vec::new();
+        let mut writer = RecordWriter::begin(false, &mut record);
+        for (key, value) in [
+            ("user.full_name", "Ada Lovelace"),
+            ("user.id", "7"),
+            ("orgdata.deal.name", "Big\ndeal"),
+            ("orgdata.task.id", "5"),
+        ] {
+            writer.attribute(key, &Scalar::Text(value.into()));
+        }
+        writer.end(&Meta {
+            event_name: "task.done",
+            ..Meta::default()
+        });
+        let envelope = Envelope::new([].into(), "scope", "1");
+        let lines = short_lines(envelope.request([record.into()].iter())).expect("a request");
+        let line = String::from_utf8(lines).expect("text");
+        // The time is local.
+        let (_, rest) = line.split_once(' ').expect("a time");
+        assert_eq!(
+            rest,
+            "task.done                                Ada Lovelace         deal=\"Big deal\" task=5\n"
+        );
     }
 }

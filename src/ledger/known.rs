@@ -103,22 +103,26 @@ pub(super) fn write(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite:
     Ok(())
 }
 
-/// Deletes the ids of settled pages that are older than `before`, or too many. The watermark keeps their entries from being counted again.
+/// Deletes the ids of settled pages that are older than `before`, without the newest 10,000 of these, which a re-read may meet below its
+/// floor; and of pages beyond the maximum, unless they are dated ahead. The watermark keeps their entries from being counted again.
 pub(super) fn prune(
     transaction: &Transaction<'_>,
     before: Timestamp,
     sweep: i64,
+    now: Timestamp,
 ) -> rusqlite::Result<Pruned> {
     let mut pruned = Pruned::default();
     let mut delete = transaction.prepare_cached(
         "DELETE FROM pages WHERE sweep < ?1 AND page IN (
              SELECT page FROM (
-                 SELECT page, newest, sum(length(ids) / 8) OVER newest_first AS ids, length(ids) / 8 AS own
+                 SELECT page, newest, sum(length(ids) / 8) OVER newest_first AS ids, length(ids) / 8 AS own,
+                        sum(iif(newest < ?3, length(ids) / 8, 0)) OVER newest_first AS older
                  FROM pages WINDOW newest_first AS (ORDER BY sweep DESC, newest DESC, page)
-             ) WHERE ids - own >= ?2 AND (newest < ?3 OR ids > ?4)
+             ) WHERE (newest < ?3 AND older - own >= ?2) OR (newest <= ?5 AND ids > ?4)
          ) RETURNING newest, ids",
     )?;
-    let mut rows = delete.query((sweep, MIN_IDS, micros(before), MAX_IDS))?;
+    let (before, now) = (micros(before), micros(now));
+    let mut rows = delete.query((sweep, MIN_IDS, before, MAX_IDS, now))?;
     while let Some(row) = rows.next()? {
         pruned.newest = pruned.newest.max(Some(timestamp(row.get(0)?)));
         pruned.ids.extend(ids(row, 1)?);

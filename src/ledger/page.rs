@@ -121,7 +121,9 @@ impl Ledger {
         }
         known::write(&transaction, &commit)?;
         let pruned = match (commit.prune_before, &commit.tail) {
-            (Some(before), Some(tail)) => known::prune(&transaction, before, tail.number)?,
+            (Some(before), Some(tail)) => {
+                known::prune(&transaction, before, tail.number, commit.server_time)?
+            }
             _ => Pruned::default(),
         };
         let mut labels = match self.labels.take() {

@@ -32,6 +32,8 @@ pub struct TailState {
     pub reread_failed_for: u64,
     /// When nothing was missing last, by the service's clock.
     pub contact: Option<Timestamp>,
+    /// The newest time of an entry then.
+    pub newest: Option<Timestamp>,
     /// Whether the listing was empty then.
     pub was_empty: bool,
     /// The newest contact so far: every entry that was listed by then is taken.
@@ -110,9 +112,9 @@ impl TailState {
         }
     }
 
-    /// Notes that nothing that was listed at this time, by the service's clock, is missing.
-    pub fn reached(&mut self, at: Timestamp, was_empty: bool) {
-        (self.contact, self.was_empty) = (Some(at), was_empty);
+    /// Notes that nothing that was listed at this time, by the service's clock, is missing, and the newest time of an entry then.
+    pub fn reached(&mut self, at: Timestamp, newest: Option<Timestamp>, was_empty: bool) {
+        (self.contact, self.newest, self.was_empty) = (Some(at), newest, was_empty);
         self.complete_through = self.complete_through.max(self.contact);
     }
 }

@@ -6,7 +6,7 @@ mod run;
 use std::collections::BTreeMap;
 
 use clap::{Args, value_parser};
-use otlp_logs::{Connection, Given, Lines, Signal, Target, resource};
+use otlp_logs::{Connection, Given, Render, Signal, Target, json_line, resource};
 
 use crate::metrics::build::VERSION;
 
@@ -14,23 +14,6 @@ pub use run::{Next, Relay};
 
 /// The name of the exporter in requests.
 pub(crate) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
-
-/// What `demo` prints of a record.
-const LINES: Lines = Lines {
-    actor: &["user.full_name", "user.id"],
-    shown: &[
-        ("orgdata.deal.name", "deal"),
-        ("orgdata.evaluation.title", "evaluation"),
-        ("orgdata.target_user.id", "target"),
-        ("orgdata.task.id", "task"),
-        ("orgdata.requirement.id", "requirement"),
-        ("orgdata.meeting.id", "meeting"),
-        ("orgdata.ticket.id", "ticket"),
-        ("orgdata.team_request.id", "team_request"),
-        ("orgdata.gap.reason", "reason"),
-        ("log.record.uid", "id"),
-    ],
-};
 
 /// The flags `--otlp.*`.
 #[derive(Clone, Debug, Args)]
@@ -40,24 +23,38 @@ pub struct OtlpFlags {
     /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(id = "otlp.endpoint", long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
+    /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
     #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
     /// Maximum number of records per request, which is never larger than 3 MiB
     #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
     #[arg(default_value = "512", value_parser = value_parser!(u32).range(1..=100_000))]
     pub batch_size: u32,
-    /// Include names and pictures of users in records
+    /// What records say of users: everything, a hash of the actor's id, or nothing
+    #[arg(id = "otlp.actor", long, value_name = "MODE", value_enum, default_value_t = ActorMode::Full)]
+    pub actor: ActorMode,
+    /// Do not send records of these activity types, in which * stands for any text; repeatable
     #[arg(
-        id = "otlp.user-names",
+        id = "otlp.exclude-activity-types",
         long,
-        value_name = "BOOL",
-        default_value = "true"
+        value_name = "TYPE",
+        value_delimiter = ','
     )]
-    pub user_names: bool,
+    pub exclude_activity_types: Vec<String>,
     /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
     #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
     pub redact: Vec<String>,
+}
+
+/// A value of `--otlp.actor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ActorMode {
+    /// Ids, names and pictures
+    Full,
+    /// The attribute user.hash, keyed with --metrics.hash-key-file
+    Hash,
+    /// Nothing
+    None,
 }
 
 /// Where and how log records are delivered.
@@ -85,22 +82,39 @@ impl Delivery {
     ) -> Result<Option<Self>, String> {
         let endpoint = Given::new("--otlp.endpoint", flags.endpoint.as_deref());
         let protocol = Given::new("--otlp.protocol", flags.protocol.as_deref());
-        let connection = Connection::from_env(Signal::LOGS, endpoint, protocol, USER_AGENT, env)?;
+        if protocol
+            .as_ref()
+            .is_some_and(|given| given.value == "stdout")
+        {
+            if endpoint.is_some() {
+                return Err("--otlp.protocol=stdout writes log records to standard output; remove --otlp.endpoint".to_owned());
+            }
+            return Self::to_stdout(json_line, flags, env).map(Some);
+        }
+        let connection = Connection::from_env(
+            Signal::LOGS,
+            endpoint,
+            protocol,
+            USER_AGENT,
+            exporter_web::read_file,
+            env,
+        )?;
         let target = connection.map(|connection| Target::Collector(Box::new(connection)));
         target
             .map(|target| Self::new(target, flags, env))
             .transpose()
     }
 
-    /// Returns the delivery to standard output.
+    /// Returns the delivery to standard output, as lines.
     ///
     /// # Errors
     /// If a variable is wrong.
     pub fn to_stdout(
+        lines: Render,
         flags: &OtlpFlags,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, String> {
-        Self::new(Target::Stdout(LINES), flags, env)
+        Self::new(Target::Stdout(lines), flags, env)
     }
 
     fn new(

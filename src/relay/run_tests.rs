@@ -14,7 +14,7 @@ use super::*;
 use crate::entry::RecordEncoder;
 use crate::health::LONGEST_RELAY_ROUND;
 use crate::ledger::{Commit, Disposition, EventId, NewEntry, NewEvent};
-use crate::relay::OtlpFlags;
+use crate::relay::{ActorMode, OtlpFlags};
 use crate::support::settings;
 use crate::telemetry::captured::Captured;
 use crate::util::lock;
@@ -246,10 +246,11 @@ fn delivery(batch_size: usize) -> Delivery {
         endpoint: None,
         protocol: None,
         batch_size: batch_size as u32,
-        user_names: true,
+        actor: ActorMode::Full,
+        exclude_activity_types: Vec::new(),
         redact: Vec::new(),
     };
-    Delivery::to_stdout(&flags, &|_| None).unwrap()
+    Delivery::to_stdout(otlp_logs::json_line, &flags, &|_| None).unwrap()
 }
 
 fn partly(rejected: u64) -> Verdict {

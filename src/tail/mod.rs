@@ -37,4 +37,6 @@ pub struct Settings {
 }
 
 #[cfg(test)]
+mod given_up_tests;
+#[cfg(test)]
 mod sweep_tests;

@@ -22,12 +22,10 @@ impl Sweep {
         let Some(contact) = self.state.contact else {
             return;
         };
-        let known = self.newest.map_or(contact, |newest| newest.min(contact));
-        let live_after = match self.state.sweep.take() {
-            // The newest entries are known, and older ones are missing.
-            Some(_) => contact,
-            None => known.max(back(contact, self.limits.window)),
-        };
+        self.state.sweep = None;
+        let known = self.state.newest;
+        let known = known.map_or(contact, |newest| newest.min(contact));
+        let live_after = known.max(back(contact, self.limits.window));
         self.state.first = Some(FirstPass {
             live_after: Some(live_after),
             ..FirstPass::default()
@@ -52,7 +50,7 @@ impl Sweep {
             let newest = page.rows.iter().filter_map(|row| row.at).max();
             let begin = newest.map_or(page.now, |newest| newest.min(page.now));
             self.state.floor = Some(back(begin, self.limits.window));
-            (pass.older, pass.as_of) = (0, page.now);
+            (pass.older, pass.as_of) = (0, page.as_of());
             if self.state.contact.is_none() {
                 let start = self.limits.start.from(back(page.now, page.at));
                 let from = *self.state.records_from.get_or_insert(start);
@@ -65,10 +63,11 @@ impl Sweep {
             }
         }
         (step.number, step.must_save) = (0, true);
+        self.walks[Task::First as usize].is_failing = false;
         if self.state.contact.is_none() {
             self.state.counts_after = self.newest;
         }
-        pass.has_entries |= !page.rows.is_empty();
+        pass.has_entries |= page.has_entries();
         for (index, row) in page.rows.iter().enumerate() {
             let is_old = row.at.is_none_or(|at| Some(at) < self.state.floor);
             pass.older = if is_old { pass.older + 1 } else { 0 };
@@ -95,7 +94,7 @@ impl Sweep {
         let state = &mut self.state;
         // What an interrupted sweep has met under other filters is settled too.
         state.number += 2;
-        state.reached(pass.as_of, !pass.has_entries);
+        state.reached(pass.as_of, self.newest, !pass.has_entries);
         // The next poll says where re-reads start: nothing is below the end of this pass but history.
         (state.below, state.below_time) = (None, state.floor);
         (state.read_to, state.short_read_to) = (state.floor, state.floor);

@@ -110,7 +110,12 @@ impl Tail {
         let now = Instant::now();
         let newest = state.counted.newest;
         metrics.audit.complete_through(state.tail.complete_through);
-        let sweep = Sweep::new(state.tail, limits(&settings, false), newest, state.pruned);
+        let sweep = Sweep::new(
+            state.tail,
+            Limits::new(&settings, false),
+            newest,
+            state.pruned,
+        );
         metrics.audit.restore(state.counted, state.events);
         let mut tail = Self {
             client,
@@ -150,7 +155,7 @@ impl Tail {
                 ..History::default()
             });
         }
-        let limits = limits(&self.settings, true);
+        let limits = Limits::new(&self.settings, true);
         self.sweep = Sweep::new(state, limits, None, None);
         (self.is_backfill, self.recreated_at) = (true, None);
         self
@@ -270,7 +275,7 @@ impl Tail {
             Err(error) => {
                 // A pause that the service asks for says nothing about what was requested.
                 if error.reason() != FailureReason::RateLimited {
-                    self.failed(request, cause(&error)).await?;
+                    self.failed(request, Cause::of(&error)).await?;
                 }
                 return Err(error.into());
             }
@@ -384,7 +389,7 @@ impl Tail {
             return;
         };
         let newest = self.metrics.audit.newest();
-        let limits = limits(&self.settings, self.is_backfill);
+        let limits = Limits::new(&self.settings, self.is_backfill);
         self.sweep = Sweep::new(state.tail, limits, newest, state.pruned);
         self.is_stale = false;
         self.apply_filters(self.client.settings().filters.fingerprint());
@@ -463,25 +468,5 @@ impl Tail {
         let since = state.sweep.as_ref().map(|open| open.opened_at);
         let is_complete = state.first.is_none() && state.history.is_none();
         self.metrics.audit.sweep(since, is_complete);
-    }
-}
-
-fn limits(settings: &Settings, is_backfill: bool) -> Limits {
-    Limits {
-        page_size: settings.page_size,
-        reread_interval: settings.reread_interval,
-        window: settings.reread_window,
-        start: settings.start,
-        is_backfill,
-    }
-}
-
-/// Returns what an error says about the request.
-fn cause(error: &ApiError) -> Cause {
-    use FailureReason as R;
-    match error.reason() {
-        R::Key | R::Connect | R::Unauthorized | R::Forbidden => Cause::Away,
-        R::Refused => Cause::Refused,
-        _ => Cause::Page,
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::Settings;
 use super::start::Start;
 use crate::ledger::{Disposition, EventId, Gap, Standing};
 use crate::util::labels;
@@ -93,6 +94,44 @@ pub(super) struct Limits {
     pub start: Start,
     /// Only history is read.
     pub is_backfill: bool,
+}
+
+// === impl Row ===
+
+impl Row {
+    /// Reports whether the entry is dated after a time. It may stay on top of the listing until then, and what is below it may be newer.
+    pub(super) fn is_ahead(&self, of: Option<Timestamp>) -> bool {
+        self.at.is_some_and(|at| Some(at) > of)
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    /// Returns a time at which the page was not yet cut, by the service's clock: the response may have taken long.
+    pub(super) fn as_of(&self) -> Timestamp {
+        back(self.now, self.at.saturating_sub(self.requested))
+    }
+
+    /// Reports whether the page has an entry that is not dated ahead.
+    pub(super) fn has_entries(&self) -> bool {
+        self.rows.iter().any(|row| !row.is_ahead(Some(self.now)))
+    }
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// Returns the limits of these settings.
+    pub(super) fn new(settings: &Settings, is_backfill: bool) -> Self {
+        Self {
+            page_size: settings.page_size,
+            reread_interval: settings.reread_interval,
+            window: settings.reread_window,
+            start: settings.start,
+            is_backfill,
+        }
+    }
 }
 
 /// Returns an earlier time.

@@ -196,7 +196,7 @@ impl Sweep {
         if page.rows.is_empty() && page.end.is_none() {
             if self.is_empty_for_long(page) && self.state.sweep.is_none() {
                 step.must_save |= !self.state.was_empty;
-                self.state.reached(page.now, true);
+                self.state.reached(page.as_of(), self.newest, true);
             }
             return;
         }
@@ -213,7 +213,7 @@ impl Sweep {
         let ends = last == Some(Standing::Settled);
         let limit = &mut self.walks[Task::Poll as usize].limit;
         let wanted = match ends {
-            true => new.saturating_mul(2).max(QUIET_POLL),
+            true => new.saturating_mul(2).max(QUIET_POLL.min(*limit)),
             false => limit.saturating_mul(4),
         };
         *limit = wanted.min(self.limits.page_size);
@@ -224,16 +224,16 @@ impl Sweep {
         } else if let Some(open) = &mut self.state.sweep {
             open.has_upper |= is_upper && new > 0;
             if !is_upper {
-                open.as_of = page.now;
+                open.as_of = page.as_of();
             }
         } else {
             self.state.sweep = Some(OpenSweep {
                 cursors: page.end.iter().cloned().collect(),
                 met,
-                has_entries: !page.rows.is_empty(),
+                has_entries: page.has_entries(),
                 oldest: page.rows.iter().filter_map(|row| row.at).min(),
                 opened_at,
-                as_of: page.now,
+                as_of: page.as_of(),
                 ..OpenSweep::default()
             });
             step.must_save = true;
@@ -245,10 +245,10 @@ impl Sweep {
             return;
         };
         if request.before.is_none() {
-            (open.met, open.older, open.as_of) = (false, 0, page.now);
+            (open.met, open.older, open.as_of) = (false, 0, page.as_of());
         }
         open.met = self.take(page, open.met, step);
-        open.has_entries |= !page.rows.is_empty();
+        open.has_entries |= page.has_entries();
         let times = page.rows.iter().filter_map(|row| row.at);
         open.oldest = open.oldest.into_iter().chain(times).min();
         let old = page
@@ -293,7 +293,7 @@ impl Sweep {
     /// Takes what is unknown; returns whether a settled entry was met.
     pub(super) fn take(&self, page: &Page, mut met: bool, step: &mut Step) -> bool {
         for (index, row) in page.rows.iter().enumerate() {
-            met |= row.standing == Standing::Settled;
+            met |= row.standing == Standing::Settled && !row.is_ahead(self.state.contact);
             if row.standing == Standing::Unknown {
                 let taken = match met {
                     _ if self.is_below_watermark(row) => Disposition::Backdated,
@@ -318,17 +318,16 @@ impl Sweep {
         step.must_save |= open.is_some();
         // Without a new entry or a sweep, only what a re-read has found is settled: that can wait.
         state.number += by;
-        let as_of = open.as_ref().map_or(page.now, |open| open.as_of);
-        let has_entries =
-            !page.rows.is_empty() || open.as_ref().is_some_and(|open| open.has_entries);
+        let as_of = open.as_ref().map_or(page.as_of(), |open| open.as_of);
+        let has_entries = page.has_entries() || open.as_ref().is_some_and(|open| open.has_entries);
         if by == 1 && open.is_some_and(|open| open.has_upper) {
             state.sweep = Some(OpenSweep {
                 opened_at,
                 ..OpenSweep::default()
             });
         } else {
-            let as_of = if by == 1 { as_of } else { page.now };
-            state.reached(as_of, !has_entries);
+            let as_of = if by == 1 { as_of } else { page.as_of() };
+            state.reached(as_of, self.newest, !has_entries);
         }
         self.walks[Task::Sweep as usize].reset();
     }

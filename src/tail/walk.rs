@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use orgdata_api::{ApiError, FailureReason};
 
 use super::step::{Page, Request, Step, Task};
 use crate::ledger::EventId;
@@ -85,6 +86,20 @@ pub(super) struct Reread {
     /// What [`TailState::read_to`] and [`TailState::short_read_to`] become when it is complete.
     pub(super) reaches: Timestamp,
     pub(super) short_reaches: Timestamp,
+}
+
+// === impl Cause ===
+
+impl Cause {
+    /// Returns what an error says about the request.
+    pub(super) fn of(error: &ApiError) -> Self {
+        use FailureReason as R;
+        match error.reason() {
+            R::Key | R::Connect | R::Unauthorized | R::Forbidden => Self::Away,
+            R::Refused => Self::Refused,
+            _ => Self::Page,
+        }
+    }
 }
 
 // === impl Walk ===

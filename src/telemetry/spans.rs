@@ -38,7 +38,14 @@ pub fn span_provider(
     if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
         return Ok(None);
     }
-    let connection = Connection::from_env(Signal::TRACES, None, None, USER_AGENT, env)?;
+    let connection = Connection::from_env(
+        Signal::TRACES,
+        None,
+        None,
+        USER_AGENT,
+        exporter_web::read_file,
+        env,
+    )?;
     let Some(connection) = connection else {
         return Ok(None);
     };

@@ -21,7 +21,7 @@ use otlp_logs::fuzz::{Answer, of_answer};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::entry::RecordEncoder;
+use crate::entry::{RecordEncoder, Users};
 use crate::ledger::{Encode as _, RawRecord, RecordKind, decompress, split};
 use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
@@ -74,7 +74,7 @@ pub fn audit_page(data: &[u8]) {
     let Ok(page) = AuditPage::parse(body, None) else {
         return;
     };
-    let encoder = RecordEncoder::new(false, &["email".to_owned()]);
+    let encoder = RecordEncoder::new(Users::None, &["email".to_owned()]);
     let name = secret(data);
     for item in page.items() {
         let read = || Event::read(item, &Filters::default());
@@ -197,6 +197,7 @@ pub fn error_body(data: &[u8]) {
             timeout: Duration::from_secs(1),
             max_requests_per_second: 1.0,
             ca_file: None,
+            read_file: exporter_web::read_file,
             filters: Filters::default(),
         };
         let metrics: ApiMetrics = Metrics::new(Duration::ZERO).api;

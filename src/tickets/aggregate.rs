@@ -12,9 +12,14 @@ use super::Settings;
 use super::flow::Counts;
 use super::labels::{LabelValues, NONE, UNKNOWN};
 use super::row::Row;
-use super::scan::{MAX_SCAN, MAX_TICKETS};
 use crate::metrics::snapshot::{Clock, Group, Label, MIN_AGES, Snapshot};
 use crate::util::{self, shown_id};
+
+/// The maximum number of tickets, which bounds the memory of a scan.
+pub const MAX_TICKETS: u64 = 2_000_000;
+
+/// The maximum duration of reading the listing once.
+pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The numbers of one scan so far.
 #[derive(Debug)]

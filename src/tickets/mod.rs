@@ -13,9 +13,10 @@ mod scan;
 use std::time::Duration;
 
 pub use aggregate::Aggregate;
+pub use aggregate::{MAX_SCAN, MAX_TICKETS};
 pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 pub use run::run;
-pub use scan::{Doubt, MAX_ATTEMPTS, MAX_DEALS, MAX_SCAN, MAX_TICKETS, ScanError, Scanner};
+pub use scan::{Doubt, MAX_ATTEMPTS, MAX_DEALS, ScanError, Scanner};
 
 pub use crate::metrics::snapshot::Snapshot;
 

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep};
 
 use super::Settings;
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS};
 use crate::ledger::OtherOrganization;
 use crate::metrics::snapshot::Snapshot;
 use crate::util::{shown_duration, shown_wait};
@@ -19,14 +19,8 @@ use crate::util::{shown_duration, shown_wait};
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
 
-/// The maximum number of tickets, which bounds the memory of a scan.
-pub const MAX_TICKETS: u64 = 2_000_000;
-
 /// The maximum number of deals that open tickets are linked to.
 pub const MAX_DEALS: u64 = 1_000_000;
-
-/// The maximum duration of reading the listing once.
-pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The maximum number of times that a page is requested, besides the client's own attempts.
 const PAGE_TRIES: u32 = 3;

@@ -149,7 +149,7 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
     .await;
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
-    let launch = with_state(&api.url(), &state).arg("--otlp.user-names=false");
+    let launch = with_state(&api.url(), &state).arg("--otlp.actor=none");
     let exporter = launch.start();
     exporter.until_value(KEPT, 1.0).await;
     let letters = listed(&state).await;

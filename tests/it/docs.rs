@@ -6,12 +6,28 @@ use clap::CommandFactory as _;
 use orgdata_exporter::commands::Cli;
 use orgdata_probe::Question;
 
-use crate::support::files::{below, file, generated, links, path};
+use crate::support::files::{below, file, generated_part, links, path};
 
-const CONFIGURATION: &str = "docs/configuration.md";
+/// The flags that each installation sets.
+const NEEDED: [&str; 3] = ["api.base-url", "api.key-file", "state.path"];
 
-/// The end of the line above what is generated.
-const MARKER: &str = "writes everything below. -->\n";
+/// The flags that many installations set; the others are rare.
+const COMMON: [&str; 14] = [
+    "audit.enabled",
+    "audit.start",
+    "audit.poll-interval",
+    "tickets.enabled",
+    "tickets.open-states",
+    "tickets.scan-interval",
+    "metrics.actor-label",
+    "state.max-size",
+    "otlp.endpoint",
+    "otlp.protocol",
+    "otlp.actor",
+    "web.listen-address",
+    "web.config.file",
+    "log.level",
+];
 
 /// Returns whether a page has a heading with this anchor, as GitHub makes them.
 fn has_anchor(page: &str, wanted: &str) -> bool {
@@ -26,18 +42,23 @@ fn has_anchor(page: &str, wanted: &str) -> bool {
 
 #[test]
 fn the_list_of_flags_is_up_to_date() {
-    let page = file(CONFIGURATION);
-    let (mut page, mut heading) = (page.split_once(MARKER).unwrap().0.to_owned() + MARKER, None);
+    let columns = "| flag | variable | default | meaning |\n|---|---|---|---|\n";
+    let [needed, common] =
+        ["Needed", "Common"].map(|heading| format!("\n## {heading}\n\n{columns}"));
+    let mut parts = [needed, common, "\n## Rare\n".to_owned()];
+    let mut heading = None;
     for argument in Cli::command().get_arguments() {
         let Some(variable) = argument.get_env() else {
             continue;
         };
-        if heading != argument.get_help_heading() {
-            heading = argument.get_help_heading();
-            let columns = "| flag | variable | default | meaning |\n|---|---|---|---|\n";
-            page += &format!("\n## {}\n\n{columns}", heading.unwrap());
-        }
         let (flag, variable) = (argument.get_long().unwrap(), variable.display());
+        let groups = [&NEEDED[..], &COMMON];
+        let group = groups.iter().position(|group| group.contains(&flag));
+        let part = &mut parts[group.unwrap_or(2)];
+        if group.is_none() && heading != argument.get_help_heading() {
+            heading = argument.get_help_heading();
+            *part += &format!("\n### {}\n\n{columns}", heading.unwrap());
+        }
         let defaults = argument.get_default_values().iter();
         let defaults: Vec<_> = defaults.filter_map(|value| value.to_str()).collect();
         let default = format!("`{}`", defaults.join(",")).replace("``", "-");
@@ -46,18 +67,24 @@ fn the_list_of_flags_is_up_to_date() {
             let meaning = value.get_help().into_iter();
             help.extend(meaning.map(|meaning| format!("; `{}`: {meaning}", value.get_name())));
         }
-        page += &format!("| `--{flag}` | `{variable}` | {default} | {help} |\n");
+        *part += &format!("| `--{flag}` | `{variable}` | {default} | {help} |\n");
     }
-    generated(CONFIGURATION, &page);
+    let page = parts.concat();
+    for flag in NEEDED.iter().chain(&COMMON) {
+        assert!(page.contains(&format!("| `--{flag}` |")), "no flag {flag}");
+    }
+    generated_part("docs/configuration.md", &page);
 }
 
 #[test]
 fn pages_are_short_and_links_lead_somewhere() {
-    let mut pages = [below("docs"), below("deploy")].concat();
+    let mut pages = ["docs", "deploy", "dashboards"].map(below).concat();
     pages.retain(|(name, _)| name.ends_with(".md"));
-    pages.extend(["README.md", "CONTRIBUTING.md"].map(|name| (name.to_owned(), file(name))));
+    let names = ["README.md", "CONTRIBUTING.md", "SECURITY.md"];
+    pages.extend(names.map(|name| (name.to_owned(), file(name))));
     for (name, text) in pages {
-        let most = if name == "CONTRIBUTING.md" { 120 } else { 200 };
+        let is_shorter = ["CONTRIBUTING.md", "docs/guarantees.md"].contains(&name.as_str());
+        let most = if is_shorter { 120 } else { 200 };
         assert!(text.lines().count() <= most, "{name} is too long");
         for link in links(&text).into_iter().filter(|to| !to.contains("://")) {
             let (target, anchor) = link.split_once('#').unwrap_or((link, ""));

@@ -20,9 +20,11 @@ use crate::support::{families, openmetrics};
 const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
 
 /// The same from the start of a process to its end. The expiry of a certificate moves in `web_config`.
-const CONSTANT: [&str; 11] = [
+const CONSTANT: [&str; 12] = [
     // tests/it/tail.rs and tests/it/backlog.rs show these.
     "orgdata_audit_backdated_total",
+    // tests/it/excluded.rs shows it.
+    "orgdata_audit_excluded_total",
     "orgdata_audit_history_complete",
     "orgdata_certificate_not_after_timestamp_seconds",
     "orgdata_exporter_active",
@@ -269,7 +271,7 @@ async fn the_collector() -> Moved {
     watch.exporter.synced().await;
     let names =
         "orgdata_otlp_records_sent_total orgdata_otlp_requests_total orgdata_state_size_bytes
-        orgdata_otlp_acknowledgement_delay_seconds";
+        orgdata_otlp_acknowledgement_delay_seconds orgdata_otlp_delivered_through_timestamp_seconds";
     watch.moves(names, || simulator.add_events(3000)).await;
     watch.exporter.settled(3000).await;
     let rejected = || {

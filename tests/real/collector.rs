@@ -60,7 +60,7 @@ pub(crate) fn attributes(entry: &Value) -> Value {
 }
 
 /// Asserts that a record has everything of an entry and nothing else.
-fn assert_holds(record: &Value, served: &Served) {
+pub(crate) fn assert_holds(record: &Value, served: &Served) {
     let entry: Value = serde_json::from_str(&served.json).unwrap();
     let occurred: Timestamp = text(&entry["occurredAt"]).parse().unwrap();
     let kind = served.activity_type.to_lowercase();

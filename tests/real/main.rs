@@ -31,9 +31,12 @@ mod interop;
 mod kubernetes;
 mod manifests;
 mod prometheus;
+mod recipes;
+mod records;
 mod refusals;
 mod release;
 mod soak;
+mod stdout;
 mod systemd;
 mod web;
 

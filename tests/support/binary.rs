@@ -192,6 +192,12 @@ impl Launch {
         self
     }
 
+    /// Runs it on one processor, where a thread that is blocked is missed at once.
+    pub(crate) fn on_one_processor(mut self) -> Self {
+        self.wrapper = ["taskset", "-c", "0"].map(str::to_owned).into();
+        self
+    }
+
     /// Runs it where another one has its mounted file system.
     pub(crate) fn beside(mut self, other: &Exporter) -> Self {
         let pid = other.child.id().to_string();

@@ -1,8 +1,9 @@
 //! What the program does not show of its families from the start.
 
 /// Absent until there is something to show: their labels come with it, or their absence means that there is nothing.
-pub(crate) const ABSENT_AT_FIRST: [&str; 22] = [
+pub(crate) const ABSENT_AT_FIRST: [&str; 24] = [
     "orgdata_certificate_not_after_timestamp_seconds",
+    "orgdata_audit_complete_through_timestamp_seconds",
     "orgdata_audit_events_total",
     "orgdata_audit_actor_info",
     "orgdata_audit_newest_event_timestamp_seconds",
@@ -15,6 +16,7 @@ pub(crate) const ABSENT_AT_FIRST: [&str; 22] = [
     "orgdata_open_tickets_oldest_created_timestamp_seconds",
     "orgdata_open_tickets_overdue",
     "orgdata_organization_info",
+    "orgdata_otlp_delivered_through_timestamp_seconds",
     "orgdata_otlp_oldest_unsent_timestamp_seconds",
     "orgdata_tickets",
     "orgdata_tickets_closed",

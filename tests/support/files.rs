@@ -58,6 +58,18 @@ pub(crate) fn generated(name: &str, wanted: &str) {
     assert!(is_right, "outdated: {name}: UPDATE=1 cargo test --test it");
 }
 
+/// The lines around the generated part of a page.
+const BEGIN: &str = "<!-- Generated: `UPDATE=1 cargo test --test it` writes this part. -->\n";
+const END: &str = "\n<!-- End of the generated part. -->\n";
+
+/// The same for the generated part of a page.
+pub(crate) fn generated_part(name: &str, wanted: &str) {
+    let page = file(name);
+    let (before, rest) = page.split_once(BEGIN).expect(name);
+    let (_, after) = rest.split_once(END).expect(name);
+    generated(name, &[before, BEGIN, wanted, END, after].concat());
+}
+
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

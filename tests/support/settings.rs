@@ -23,6 +23,7 @@ pub(crate) fn api(base_url: &str) -> api::Settings {
         timeout: Duration::from_secs(10),
         max_requests_per_second: 1e6,
         ca_file: None,
+        read_file: exporter_web::read_file,
         filters: Filters::default(),
     }
 }

@@ -183,16 +183,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_poll_waits_for_one_request_of_the_other_loop_at_most() {
-        let budget = Arc::new(Budget::new(1.0));
-        load(&budget);
-        for _ in 0..20 {
-            tokio::time::sleep(Duration::from_millis(15_300)).await;
-            assert!(turn(&budget).await <= Duration::from_secs(2));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_request_that_gives_up_blocks_no_other() {
         let budget = Arc::new(Budget::new(1.0));
         turn(&budget).await;
@@ -220,37 +210,5 @@ mod tests {
             tokio::time::advance(Duration::from_secs(200)).await;
             assert_eq!(left(&budget).await, (0, 3400));
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_long_pause_is_an_error_and_its_time_is_reported_once() {
-        let seconds = Duration::from_secs;
-        let budget = Arc::new(Budget::new(100.0));
-        let waited = || budget.take_waited().as_secs();
-        let pause = |wait| budget.pause(Endpoint::AuditLogs, wait, false);
-        pause(LONGEST_WAIT);
-        let waiting = tokio::spawn({
-            let budget = budget.clone();
-            async move { budget.acquire(Endpoint::AuditLogs).await }
-        });
-        tokio::task::yield_now().await;
-        pause(seconds(100));
-        let refused = async || {
-            budget
-                .acquire(Endpoint::AuditLogs)
-                .await
-                .expect_err("a pause")
-        };
-        assert_eq!((refused().await, waited()), (seconds(100), 0));
-        // A request that waited before learns of it too.
-        assert_eq!(waiting.await.expect("no panic"), Err(seconds(90)));
-        assert_eq!(waited(), 10);
-        tokio::time::advance(seconds(40)).await;
-        assert_eq!((refused().await, waited()), (seconds(50), 40));
-        assert_eq!((refused().await, waited()), (seconds(50), 0));
-        tokio::time::advance(seconds(45)).await;
-        // 45 s between the requests, and the rest of the pause in the queue.
-        turn(&budget).await;
-        assert_eq!((waited(), waited()), (50, 0));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,6 @@ use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
 use reqwest::{Certificate, RequestBuilder, redirect};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::Instrument;
 use url::Url;
@@ -22,9 +21,8 @@ use url::Url;
 use super::Endpoint;
 use super::backoff::Backoff;
 use super::budget::{Budget, LONGEST_WAIT};
-use super::error::{ApiError, Failed, FailureReason as R, LONGEST_PAUSE};
-use super::key::KeySource;
-use super::observer::Observer;
+use super::error::{ApiError, Failed, FailureReason, FailureReason as R, LONGEST_PAUSE};
+use super::key::{KeySource, ReadFile};
 use super::page::{AuditPage, TicketPage};
 use super::query::{BaseUrl, Filters};
 use super::sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, prefix};
@@ -56,8 +54,22 @@ pub struct Settings {
     pub max_requests_per_second: f64,
     /// `--api.ca-file`: root certificates in PEM, in addition to the system's.
     pub ca_file: Option<PathBuf>,
+    /// Reads `ca_file` and the key file.
+    pub read_file: ReadFile,
     /// `--audit.*`: the service's own filters.
     pub filters: Filters,
+}
+
+/// Receives a report of each request; the exporter implements it with its metrics.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// A request was sent; its response took `duration` and had `bytes` bytes after decompression.
+    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64);
+
+    /// A request brought no usable response.
+    fn failure(&self, endpoint: Endpoint, reason: FailureReason);
+
+    /// A request waited for the rate limit, the service's or ours.
+    fn throttled(&self, waited: Duration);
 }
 
 /// A client of one organization's data. Clones share one budget and one connection pool.
@@ -70,8 +82,6 @@ struct Inner {
     /// Answers in place of a server.
     transport: Option<Transport>,
     settings: Settings,
-    /// Held while the key file is read.
-    key_lock: Arc<Mutex<()>>,
     budget: Budget,
     observer: Box<dyn Observer>,
 }
@@ -82,13 +92,10 @@ pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
 
 type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
 
-/// What to request, and how to parse the body of the response with the service's clock.
-struct Query<P> {
-    endpoint: Endpoint,
-    pairs: Vec<(String, String)>,
-    parse: Parse<P>,
-}
+/// The parameters of a request.
+type Query = Vec<(&'static str, String)>;
 
+/// Parses the body of a response with the service's clock.
 type Parse<P> = fn(String, Option<Timestamp>) -> Result<P, String>;
 
 // === impl Client ===
@@ -126,7 +133,6 @@ impl Client {
         Self(Arc::new(Inner {
             http,
             transport,
-            key_lock: Arc::default(),
             budget: Budget::new(settings.max_requests_per_second),
             observer: Box::new(observer),
             settings,
@@ -148,7 +154,9 @@ impl Client {
         limit: u32,
         before: Option<&str>,
     ) -> Result<AuditPage, ApiError> {
-        self.page(self.audit(limit, before)).await
+        let query = self.audit_query(limit, before);
+        self.page(Endpoint::AuditLogs, query, AuditPage::parse)
+            .await
     }
 
     /// Requests a page of the ticket listing (specification, section 4.2).
@@ -156,7 +164,8 @@ impl Client {
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.page(tickets(limit, offset)).await
+        let query = vec![("limit", limit.to_string()), ("offset", offset.to_string())];
+        self.page(Endpoint::Tickets, query, TicketPage::parse).await
     }
 
     /// Sends one request for the newest audit log entries, without waiting for a turn and without retries.
@@ -164,7 +173,9 @@ impl Client {
     /// # Errors
     /// Returns an error if the request fails.
     pub async fn probe_audit(&self, limit: u32) -> Result<AuditPage, ApiError> {
-        self.request(&self.audit(limit, None)).await
+        let query = self.audit_query(limit, None);
+        self.request(Endpoint::AuditLogs, &query, AuditPage::parse)
+            .await
     }
 
     /// Sends one request for the first tickets, without waiting for a turn and without retries.
@@ -172,7 +183,9 @@ impl Client {
     /// # Errors
     /// Returns an error if the request fails.
     pub async fn probe_tickets(&self, limit: u32) -> Result<TicketPage, ApiError> {
-        self.request(&tickets(limit, 0)).await
+        let query = [("limit", limit.to_string())];
+        self.request(Endpoint::Tickets, &query, TicketPage::parse)
+            .await
     }
 
     /// Sends one GET with these parameters when it is its turn, without retries, and returns the response as it came.
@@ -187,13 +200,12 @@ impl Client {
         let (settings, budget) = (&self.0.settings, &self.0.budget);
         budget.acquire(endpoint).await.map_err(ApiError::paused)?;
         let deadline = Instant::now() + settings.timeout;
-        let key = settings.key.header(&self.0.key_lock, deadline).await;
+        let key = settings.key.header(settings.read_file, deadline).await;
         let key = key.map_err(|message| ApiError::new(R::Key, message))?;
         let url = settings.base_url.join(endpoint.path());
         let request = self.0.http.get(url).query(query).header(KEY_HEADER, &key);
         let request = request.header("accept-encoding", "gzip");
-        let mut received = Response::new(Vec::new());
-        self.exchange(request, deadline, &mut received).await?;
+        let received = self.exchange(request, deadline).await?;
         let status = received.status();
         if let Some(wait) = retry_after(received.headers()).filter(|_| !status.is_success()) {
             budget.pause(endpoint, wait, status == StatusCode::TOO_MANY_REQUESTS);
@@ -201,21 +213,21 @@ impl Client {
         Ok(received)
     }
 
-    fn audit(&self, limit: u32, before: Option<&str>) -> Query<AuditPage> {
-        let mut pairs = vec![("limit".to_owned(), limit.to_string())];
-        pairs.extend(before.map(|cursor| ("before".to_owned(), cursor.to_owned())));
-        self.0.settings.filters.append_to(&mut pairs);
-        let (endpoint, parse) = (Endpoint::AuditLogs, AuditPage::parse as _);
-        Query {
-            endpoint,
-            pairs,
-            parse,
-        }
+    fn audit_query(&self, limit: u32, before: Option<&str>) -> Query {
+        let mut query = vec![("limit", limit.to_string())];
+        query.extend(before.map(|cursor| ("before", cursor.to_owned())));
+        query.extend(self.0.settings.filters.query());
+        query
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
-    async fn page<P>(&self, query: Query<P>) -> Result<P, ApiError> {
-        let (budget, observer, endpoint) = (&self.0.budget, &self.0.observer, query.endpoint);
+    async fn page<P>(
+        &self,
+        endpoint: Endpoint,
+        query: Query,
+        parse: Parse<P>,
+    ) -> Result<P, ApiError> {
+        let (budget, observer) = (&self.0.budget, &self.0.observer);
         let mut delays = Backoff::new(FIRST_DELAY, LONGEST_WAIT);
         let mut attempt = 0;
         loop {
@@ -223,7 +235,7 @@ impl Client {
             let turn = budget.acquire(endpoint).await;
             observer.throttled(budget.take_waited());
             turn.map_err(ApiError::paused)?;
-            let error = match self.request(&query).await {
+            let error = match self.request(endpoint, &query, parse).await {
                 Err(error) => error,
                 page => return page,
             };
@@ -247,10 +259,15 @@ impl Client {
     }
 
     /// Sends one request within the time limit and parses the response.
-    async fn request<P>(&self, query: &Query<P>) -> Result<P, ApiError> {
-        let (settings, endpoint) = (&self.0.settings, query.endpoint);
+    async fn request<P>(
+        &self,
+        endpoint: Endpoint,
+        query: &[(&str, String)],
+        parse: Parse<P>,
+    ) -> Result<P, ApiError> {
+        let settings = &self.0.settings;
         let deadline = Instant::now() + settings.timeout;
-        let key = settings.key.header(&self.0.key_lock, deadline).await;
+        let key = settings.key.header(settings.read_file, deadline).await;
         let key = key.map_err(|message| ApiError::new(R::Key, message))?;
         let url = settings.base_url.join(endpoint.path());
         let span = tracing::info_span!(
@@ -262,21 +279,17 @@ impl Client {
             http.response.status_code = tracing::field::Empty,
             error.r#type = tracing::field::Empty,
         );
-        let request = self
-            .0
-            .http
-            .get(url)
-            .query(&query.pairs)
-            .header(KEY_HEADER, &key);
-        let (sent, mut received) = (Instant::now(), Response::new(Vec::new()));
-        let exchange = self.exchange(request, deadline, &mut received);
-        let result = exchange.instrument(span.clone()).await;
-        let (duration, bytes) = (sent.elapsed(), received.body().len() as u64);
+        let request = self.0.http.get(url).query(query).header(KEY_HEADER, &key);
+        let sent = Instant::now();
+        let exchange = self.exchange(request, deadline).instrument(span.clone());
+        let received = exchange.await;
+        let duration = sent.elapsed();
+        let bytes = received.as_ref().map_or(0, |it| it.body().len() as u64);
+        let status = received.as_ref().ok().map(|it| it.status().as_u16());
         self.0.observer.response(endpoint, duration, bytes);
-        let status = result.is_ok().then(|| received.status().as_u16());
-        let result = result.and_then(|()| {
+        let result = received.and_then(|received| {
             span.record("http.response.status_code", received.status().as_u16());
-            self.read_response(endpoint, received, &key, query.parse)
+            self.read_response(endpoint, received, &key, parse)
         });
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
@@ -284,7 +297,7 @@ impl Client {
         tracing::debug!(
             method = "GET",
             path = endpoint.path(),
-            limit = query.pairs[0].1,
+            limit = query[0].1,
             status,
             bytes,
             duration = %humantime::format_duration(Duration::from_millis(duration.as_millis() as u64)),
@@ -294,14 +307,12 @@ impl Client {
         result
     }
 
-    /// Sends a request and reads the response until a deadline. The body of an error may be incomplete: it is empty if it
-    /// did not arrive, and cut after the part that is examined.
+    /// Sends a request and reads the response until a deadline. The body of an error is empty if it did not arrive.
     async fn exchange(
         &self,
         request: RequestBuilder,
         deadline: Instant,
-        received: &mut Response<Vec<u8>>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Response<Vec<u8>>, ApiError> {
         let request = request.header("accept", "application/json");
         let sent = async {
             let Some(Transport(answer)) = &self.0.transport else {
@@ -310,25 +321,23 @@ impl Client {
             let answer = answer(request.build().map_err(not_connected)?).await;
             answer.ok_or_else(|| ApiError::new(R::Connect, "connection reset"))
         };
-        let timed_out = |bytes| {
-            let limit = humantime::format_duration(self.0.settings.timeout);
-            let message = format!("no answer within {limit}, only {bytes} bytes");
-            ApiError::new(R::Timeout, message)
+        let limit = humantime::format_duration(self.0.settings.timeout);
+        let timed_out = ApiError::new(R::Timeout, format!("no answer within {limit}"));
+        let Ok(response) = tokio::time::timeout_at(deadline, sent).await else {
+            return Err(timed_out);
         };
-        let response = tokio::time::timeout_at(deadline, sent).await;
-        let response = response.map_err(|_| timed_out(0))??;
-        let is_success = response.status().is_success();
+        let response = response?;
+        let mut received = Response::new(Vec::new());
         *received.status_mut() = response.status();
         *received.headers_mut() = response.headers().clone();
-        let body = received.body_mut();
-        let read = tokio::time::timeout_at(deadline, read_body(response, body)).await;
-        match read.unwrap_or_else(|_| Err(timed_out(body.len()))) {
-            Err(error) if is_success => return Err(error),
+        let body = tokio::time::timeout_at(deadline, read_body(response)).await;
+        match body.unwrap_or(Err(timed_out)) {
+            Ok(body) => *received.body_mut() = body,
+            Err(error) if received.status().is_success() => return Err(error),
             // The status says enough, and an incomplete body could end within a secret.
-            Err(_) => body.clear(),
-            Ok(()) => {}
+            Err(_) => {}
         }
-        Ok(())
+        Ok(received)
     }
 
     /// Makes a page of a response. It is public as the entrance for fuzzing.
@@ -373,23 +382,10 @@ impl Client {
         if !status.is_success() {
             return Err(ApiError::from_status(&failed(&body), endpoint.scope()));
         }
-        // Parsing consumes the body, and an error needs only its beginning, a little longer than what is examined, so that
-        // one that is cut can be recognized.
+        // Parsing consumes the body, and an error needs only its beginning.
         let start = prefix(&body, MAX_EXAMINED + 4).to_owned();
         let date = date(headers).and_then(|date| Timestamp::try_from(date).ok());
         parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), &error))
-    }
-}
-
-/// Returns the query for a page of tickets.
-fn tickets(limit: u32, offset: u64) -> Query<TicketPage> {
-    let pairs = [("limit", limit.to_string()), ("offset", offset.to_string())];
-    let pairs = pairs.map(|(name, value)| (name.to_owned(), value)).into();
-    let (endpoint, parse) = (Endpoint::Tickets, TicketPage::parse as _);
-    Query {
-        endpoint,
-        pairs,
-        parse,
     }
 }
 
@@ -411,7 +407,17 @@ fn http_client(settings: &Settings, gzip: bool) -> Result<reqwest::Client, Strin
     builder = match &settings.ca_file {
         // No certificate is checked, so the system needs no roots.
         _ if !settings.base_url.is_https() => builder.tls_certs_only([]),
-        Some(path) => builder.tls_certs_merge(certificates(path)?),
+        Some(path) => {
+            let wrong = |problem| format!("--api.ca-file: {}: {problem}", path.display());
+            let pem = (settings.read_file)(path);
+            let pem = pem.map_err(|error| wrong(format!("cannot read it: {error}")))?;
+            let certificates = Certificate::from_pem_bundle(&pem);
+            let certificates = certificates.map_err(|error| wrong(error_chain(&error)))?;
+            if certificates.is_empty() {
+                return Err(wrong("it holds no certificate in PEM form".to_owned()));
+            }
+            builder.tls_certs_merge(certificates)
+        }
         None => builder,
     };
     builder
@@ -427,44 +433,30 @@ fn http_client(settings: &Settings, gzip: bool) -> Result<reqwest::Client, Strin
         })
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
-    let file = format!("--api.ca-file: {}", path.display());
-    let pem = std::fs::read(path).map_err(|error| format!("{file}: cannot read it: {error}"))?;
-    let certificates = Certificate::from_pem_bundle(&pem)
-        .map_err(|error| format!("{file}: {}", error_chain(&error)))?;
-    match certificates.is_empty() {
-        true => Err(format!("{file} holds no certificate in PEM form")),
-        false => Ok(certificates),
-    }
-}
-
 /// Reads a body; that of an error only as far as it is examined.
-async fn read_body(mut response: reqwest::Response, body: &mut Vec<u8>) -> Result<(), ApiError> {
+async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, ApiError> {
     let is_success = response.status().is_success();
-    let max = if is_success {
-        MAX_BODY_BYTES
-    } else {
-        MAX_EXAMINED
+    let max = match is_success {
+        true => MAX_BODY_BYTES,
+        // A little more, so that one that is cut can be recognized.
+        false => MAX_EXAMINED + 4,
     };
     // A body that grows by doubling takes up to twice its size.
     let announced = response.content_length().unwrap_or(0);
-    body.reserve_exact(announced.min(max as u64) as usize);
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|_| ApiError::cut_off(body.len()))?
-    {
-        let is_too_large = body.len() + chunk.len() > max;
-        if is_too_large && is_success {
-            let message = format!("the answer is larger than {max} bytes");
-            return Err(ApiError::new(R::TooLarge, message));
-        }
-        body.extend_from_slice(&chunk);
-        if is_too_large {
-            break;
+    let mut body = Vec::with_capacity(announced.min(max as u64) as usize);
+    while body.len() <= max {
+        match response.chunk().await {
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) => return Ok(body),
+            Err(_) => {
+                let message = format!("the answer was cut off after {} bytes", body.len());
+                return Err(ApiError::new(R::Malformed, message));
+            }
         }
     }
-    Ok(())
+    let message = format!("the answer is larger than {max} bytes");
+    let too_large = ApiError::new(R::TooLarge, message);
+    if is_success { Err(too_large) } else { Ok(body) }
 }
 
 /// Returns why there is no connection, and what to do if that is known.

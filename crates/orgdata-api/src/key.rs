@@ -1,13 +1,11 @@
 //! The API key, from a variable or from a file. The file is read for every request, so that a rotated key needs no restart.
 
 use std::ffi::OsString;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// The maximum size of a key file, in bytes. A larger one is another file.
@@ -15,6 +13,9 @@ const MAX_KEY_BYTES: usize = 16 * 1024;
 
 /// The variable that holds the key if no file is named.
 pub const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
+
+/// Reads a file that a user names, within limits of time and size: it may be on a file system that hangs.
+pub type ReadFile = fn(&Path) -> io::Result<Vec<u8>>;
 
 /// The source of the key.
 #[derive(Clone, Debug)]
@@ -28,50 +29,40 @@ pub enum KeySource {
 // === impl KeySource ===
 
 impl KeySource {
-    /// Checks the key once at start, without a runtime. A missing file in an empty directory is not an error: Kubernetes
-    /// mounts an optional Secret like this before it exists, and the exporter waits for the key.
+    /// Checks the key once at start. A missing file in an empty directory is not an error: Kubernetes mounts an optional
+    /// Secret like this before it exists, and the exporter waits for the key.
     ///
     /// # Errors
     /// Returns why there is no usable key. The message never contains the key.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self, read: ReadFile) -> Result<(), String> {
         match self {
             Self::Value(value) => header(value.expose_secret().as_bytes(), KEY_VARIABLE).map(drop),
-            Self::File(path) => match read(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && is_expected(path) => {
-                    Ok(())
-                }
-                text => header_from_file(path, text).map(drop),
-            },
+            Self::File(path) if is_expected(path) => Ok(()),
+            Self::File(path) => header_from_file(path, read(path)).map(drop),
         }
     }
 
-    /// Returns the key as a header value that is never printed. The file has to be read until a deadline. `lock` is held
-    /// meanwhile, so that a file system that hangs takes one thread and not one for each request.
+    /// Returns the key as a header value that is never printed. A file has to be read until a deadline.
     pub(super) async fn header(
         &self,
-        lock: &Arc<Mutex<()>>,
+        read: ReadFile,
         deadline: Instant,
     ) -> Result<HeaderValue, String> {
         let path = match self {
             Self::Value(value) => return header(value.expose_secret().as_bytes(), KEY_VARIABLE),
-            Self::File(path) => path,
+            Self::File(path) => path.clone(),
         };
-        let reading = async {
-            let guard = Arc::clone(lock).lock_owned().await;
+        let reading = tokio::task::spawn_blocking({
             let path = path.clone();
-            tokio::task::spawn_blocking(move || {
-                let text = read(&path);
-                drop(guard);
-                text
-            })
-            .await?
-        };
-        let text = tokio::time::timeout_at(deadline, reading).await;
-        header_from_file(path, text.unwrap_or_else(|error| Err(error.into())))
+            move || read(&path)
+        });
+        let text = tokio::time::timeout_at(deadline, async { reading.await? }).await;
+        let late = |_| Err(io::Error::other("it could not be read in time"));
+        header_from_file(&path, text.unwrap_or_else(late))
     }
 }
 
-/// Returns whether the file's directory contains nothing but the entries of Kubernetes itself (`..data`).
+/// Returns whether the file is missing and its directory contains nothing but the entries of Kubernetes itself (`..data`).
 fn is_expected(path: &Path) -> bool {
     let is_kubernetes = |name: OsString| name.as_encoded_bytes().starts_with(b"..");
     match path.parent().map(std::fs::read_dir) {
@@ -80,15 +71,6 @@ fn is_expected(path: &Path) -> bool {
         }
         _ => false,
     }
-}
-
-/// Reads as much as is needed to see that a file is too large.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    std::fs::File::open(path)?
-        .take(MAX_KEY_BYTES as u64 + 1)
-        .read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn header_from_file(path: &Path, text: io::Result<Vec<u8>>) -> Result<HeaderValue, String> {
@@ -117,23 +99,15 @@ fn header(text: &[u8], source: &str) -> Result<HeaderValue, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    fn value(text: &str) -> KeySource {
-        KeySource::Value(SecretString::from(text.to_owned()))
+    fn key(text: &str) -> Result<HeaderValue, String> {
+        header(text.as_bytes(), KEY_VARIABLE)
     }
 
-    async fn read_by(source: &KeySource) -> Result<HeaderValue, String> {
-        source
-            .header(&Arc::default(), Instant::now() + Duration::from_secs(5))
-            .await
-    }
-
-    #[tokio::test]
-    async fn a_newline_at_the_end_is_trimmed() {
-        let header = read_by(&value("secret\r\n")).await.expect("a key");
+    #[test]
+    fn a_newline_at_the_end_is_trimmed() {
+        let header = key("secret\r\n").expect("a key");
         assert_eq!(header.to_str().expect("ASCII"), "secret");
         assert!(header.is_sensitive() && !format!("{header:?}").contains("secret"));
     }
@@ -141,63 +115,23 @@ mod tests {
     #[test]
     fn control_characters_and_empty_keys_are_refused_without_showing_the_key() {
         for text in ["sec\nret", "sec\u{7}ret", "sécret", "\u{0}"] {
-            let error = value(text).check().expect_err("refused");
-            assert!(
-                error.contains("ORGDATA_API_KEY") && !error.contains("ret\""),
-                "{error}"
-            );
+            let error = key(text).expect_err("refused");
+            let shows = error.contains("ret\"") || error.contains("sec\n");
+            assert!(error.contains("ORGDATA_API_KEY") && !shows, "{error}");
         }
-        let error = value(" \n").check().expect_err("refused");
+        let error = key(" \n").expect_err("refused");
         assert_eq!(error, "the API key in ORGDATA_API_KEY is empty");
     }
 
-    #[tokio::test]
-    async fn a_rotated_file_is_read_again() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let source = KeySource::File(file.path().to_owned());
-        for key in ["first\n", "second"] {
-            std::fs::write(file.path(), key).expect("written");
-            assert_eq!(
-                read_by(&source)
-                    .await
-                    .expect("a key")
-                    .to_str()
-                    .expect("ASCII"),
-                key.trim()
-            );
-        }
-        drop(file);
-        let error = read_by(&source).await.expect_err("gone");
-        assert!(
-            error.to_string().contains("cannot read the API key file"),
-            "{error}"
-        );
-    }
-
-    #[cfg(unix)]
-    #[tokio::test]
-    async fn a_file_system_that_hangs_costs_the_time_limit_and_one_thread() {
+    #[test]
+    fn a_missing_file_is_only_expected_in_an_empty_directory() {
         let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("key");
-        let status = std::process::Command::new("mkfifo").arg(&path).status();
-        assert!(status.expect("mkfifo").success());
-        let (source, lock) = (KeySource::File(path.clone()), Arc::default());
-        let limit = Duration::from_millis(50);
-        for _ in 0..3 {
-            let error = source
-                .header(&lock, Instant::now() + limit)
-                .await
-                .expect_err("nothing to read");
-            assert!(error.to_string().contains("timed out"), "{error}");
-        }
-        // The one thread that waits goes on, and the next request reads the key.
-        std::fs::write(&path, "").expect("it is read");
-        drop(lock.lock().await);
-        let (header, written) = tokio::join!(
-            source.header(&lock, Instant::now() + Duration::from_secs(10)),
-            tokio::task::spawn_blocking(move || std::fs::write(path, "secret"))
-        );
-        written.expect("no panic").expect("written");
-        assert_eq!(header.expect("a key"), "secret");
+        let source = KeySource::File(directory.path().join("key"));
+        let check = || source.check(|path| std::fs::read(path));
+        std::fs::create_dir(directory.path().join("..data")).expect("created");
+        assert_eq!(check(), Ok(()));
+        std::fs::write(directory.path().join("other"), "").expect("written");
+        let error = check().expect_err("missing");
+        assert!(error.contains("cannot read the API key file"), "{error}");
     }
 }

@@ -1,35 +1,29 @@
 //! A client of the Organization Data API: pages, rows, errors, and the request budget of all loops.
 
 mod backoff;
-mod bounded;
 mod budget;
 mod client;
 mod error;
+mod json;
 mod key;
 mod labels;
-mod number;
-mod observer;
 mod page;
 mod query;
 mod sanitize;
-mod text;
 mod ticket;
 mod time;
 
 pub use backoff::Backoff;
-pub use bounded::Bounded;
 pub use budget::LONGEST_WAIT;
 #[doc(hidden)]
 pub use client::Transport;
-pub use client::{Client, Settings, retry_after};
+pub use client::{Client, Observer, Settings, retry_after};
 pub use error::{ApiError, FailureReason};
-pub use key::{KEY_VARIABLE, KeySource};
-pub use number::NumberText;
-pub use observer::Observer;
+pub use json::{Bounded, NumberText, Text};
+pub use key::{KEY_VARIABLE, KeySource, ReadFile};
 pub use page::{AuditFields, AuditPage, Page, TicketFields, TicketPage};
 pub use query::{BaseUrl, Filters};
 pub use sanitize::{MAX_SHOWN, error_chain, location, one_line, sanitize};
-pub use text::Text;
 pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
 pub use time::{parse_json_time, parse_time};
 

@@ -19,14 +19,14 @@ const MIN_SECRET: usize = 6;
 /// Replaces a secret.
 const SECRET: &str = "[secret]";
 
-/// Replaces an e-mail address.
+/// Replaces a word with an e-mail address.
 const ADDRESS: &str = "[e-mail address]";
 
 /// Returns what may be shown of a text from a peer: one line of at most [`MAX_SHOWN`] characters of the first 2 KiB,
 /// without `secrets` and e-mail addresses.
 ///
-/// A text ends before the word with its first JSON, percent or HTML escape, so that an escaped secret is not shown, and
-/// nothing has to be decoded. A word is what is between white space.
+/// A text ends before the first word with a character of JSON, percent or HTML escapes, so that an escaped secret is not
+/// shown, and nothing has to be decoded. A word is what is between white space.
 pub fn sanitize(text: &str, secrets: &[&str]) -> String {
     let mut shown = prefix(text, MAX_EXAMINED).to_owned();
     let is_cut = shown.len() < text.len();
@@ -39,24 +39,15 @@ pub fn sanitize(text: &str, secrets: &[&str]) -> String {
         let longest = secrets.map(|secret| secret.len()).max().unwrap_or(0);
         shown = prefix(&shown, shown.len().saturating_sub(6 * longest)).to_owned();
     }
-    if let Some(escape) = first_escape(&shown) {
-        let before = shown[..escape].trim_end_matches(|c: char| !c.is_whitespace());
-        shown = format!("{before}…");
+    let mut words: Vec<&str> = Vec::new();
+    for word in shown.split_whitespace() {
+        if word.contains(['\\', '&', '%']) {
+            words.push("…");
+            break;
+        }
+        words.push(if word.contains('@') { ADDRESS } else { word });
     }
-    let shown = without_addresses(&shown);
-    let words: Vec<&str> = shown.split_whitespace().collect();
     one_line(&words.join(" "), MAX_SHOWN)
-}
-
-/// Returns the place of what could be a JSON, percent or HTML escape.
-fn first_escape(text: &str) -> Option<usize> {
-    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
-    let bytes = text.as_bytes();
-    (0..bytes.len()).find(|&at| match bytes[at] {
-        b'\\' | b'&' => true,
-        b'%' => is_hex(bytes.get(at + 1)),
-        _ => false,
-    })
 }
 
 /// Returns the text on one line of at most `max` characters, with spaces in place of control characters.
@@ -94,25 +85,6 @@ pub fn error_chain(error: &dyn Error) -> String {
 pub(crate) fn prefix(text: &str, max: usize) -> &str {
     let end = (0..=text.len().min(max)).rfind(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
-}
-
-/// Replaces each e-mail address.
-fn without_addresses(text: &str) -> String {
-    let is_local = |c: char| c.is_alphanumeric() || "._%+-!#$'*^`{|}~".contains(c);
-    let is_domain = |c: char| c.is_alphanumeric() || ".-_".contains(c);
-    let mut parts = text.split('@');
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let before = shown.trim_end_matches(is_local).len();
-        let after = part.trim_start_matches(is_domain);
-        if before < shown.len() && after.len() < part.len() {
-            shown.truncate(before);
-            shown.extend([ADDRESS, after]);
-        } else {
-            shown.extend(["@", part]);
-        }
-    }
-    shown
 }
 
 #[cfg(test)]
@@ -165,12 +137,8 @@ mod tests {
     fn addresses_are_removed() {
         for (text, shown) in [
             ("from ada.l@example.com.", "from [e-mail address]"),
-            ("'o'brien+x@mail.example.com' x", "[e-mail address]' x"),
+            ("'o'brien+x@mail.example.com' x", "[e-mail address] x"),
             ("for ?a=ada%40example.com&l=1", "for …"),
-            ("5 @ 6", "5 @ 6"),
-            ("@here", "@here"),
-            ("a@", "a@"),
-            ("100% of", "100% of"),
         ] {
             assert_eq!(sanitize(text, &[]), shown, "{text}");
         }

@@ -1,18 +1,26 @@
 //! Timestamps. The specification shows ISO 8601 in UTC for tickets and does not specify the others, so every common form
 //! is read.
 
+use std::ops::Add as _;
+
 use jiff::Timestamp;
-use jiff::civil::Time;
+use jiff::civil::{DateTime, Time};
 use jiff::fmt::temporal::Pieces;
 use jiff::tz::Offset;
 
-use super::text::Text;
+use super::json::Text;
 
 /// Epoch numbers below it are not timestamps: it is the year 1973 in seconds.
 const MIN_EPOCH: f64 = 1e8;
 
-const MONTHS: &str = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
 const WEEKDAYS: &str = "Mon Tue Wed Thu Fri Sat Sun";
+
+/// Forms other than ISO 8601, without weekday and zone: of `ctime`, JavaScript and RFC 2822.
+const FORMS: [&str; 3] = [
+    "%b %d %H:%M:%S %Y",
+    "%b %d %Y %H:%M:%S",
+    "%d %b %Y %H:%M:%S",
+];
 
 /// Parses a timestamp: ISO 8601 with any offset, RFC 2822, `ctime`, the default forms of Ruby, Go and JavaScript, a date
 /// alone (its midnight), and seconds, milliseconds, microseconds or nanoseconds since the epoch. A time without a zone is
@@ -33,26 +41,23 @@ pub fn parse_json_time(json: &str) -> Option<Timestamp> {
     }
 }
 
-/// Parses a number since the epoch, whose size says the unit. Eight digits are a date.
+/// Parses a number since the epoch, whose size says the unit, to the microsecond. Eight digits are a date.
 fn epoch(text: &str) -> Option<Timestamp> {
-    let is_number = text
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || b".+eE".contains(&byte));
-    let number: f64 = text.parse().ok().filter(|_| is_number)?;
-    // Each unit takes over in its year 5138.
-    let nanoseconds: i128 = match number {
-        ..MIN_EPOCH => return None,
-        ..1e11 => 1_000_000_000,
-        ..1e14 => 1_000_000,
-        ..1e17 => 1_000,
-        _ => 1,
-    };
-    let exact = text
+    let number: f64 = text
         .parse()
-        .map(|whole: i128| whole.saturating_mul(nanoseconds));
-    // A float holds microseconds until the year 2255. The cast saturates.
-    let rounded = || ((number * nanoseconds as f64 / 1e3).round() as i128).saturating_mul(1_000);
-    Some(Timestamp::from_nanosecond(exact.unwrap_or_else(|_| rounded())).unwrap_or(Timestamp::MAX))
+        .ok()
+        .filter(|number: &f64| number.is_finite())?;
+    // Each unit takes over in its year 5138.
+    let microseconds = match number {
+        ..MIN_EPOCH => return None,
+        ..1e11 => number * 1e6,
+        ..1e14 => number * 1e3,
+        ..1e17 => number,
+        _ => number / 1e3,
+    };
+    // The cast saturates.
+    let timestamp = Timestamp::from_microsecond(microseconds.round() as i64);
+    Some(timestamp.unwrap_or(Timestamp::MAX))
 }
 
 fn iso(text: &str) -> Option<Timestamp> {
@@ -72,47 +77,30 @@ fn iso(text: &str) -> Option<Timestamp> {
     Some(offset.to_timestamp(civil).unwrap_or(Timestamp::MAX))
 }
 
-/// Parses date, time and offset as words in any order, like `Tue Nov 24 2026 21:03:26 GMT+0000 (Coordinated Universal
-/// Time)`, by writing them as ISO 8601. The name of a zone is only accepted beside its offset.
+/// Parses date, time and offset as words, like `Tue Nov 24 2026 21:03:26 GMT+0000 (Coordinated Universal Time)`, by writing
+/// them as ISO 8601.
 fn words(text: &str) -> Option<Timestamp> {
     // Go appends the reading of a monotonic clock, and others a comment.
     let text = text.split(" m=").next()?.split('(').next()?;
-    let (mut date, mut year, mut month, mut day) = (None, None, None, None);
-    let (mut time, mut offset, mut has_name) = (None, "", false);
+    let (mut words, mut offset) = (Vec::new(), "");
     for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
-        let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
-        let in_list = |list: &str| {
-            list.split(' ')
-                .position(|known| word.get(..3) == Some(known))
-        };
         let zone = ["GMT", "UTC", "Z"]
             .iter()
-            .find_map(|zone| word.strip_prefix(zone));
-        if word.contains(':') && !word.starts_with(['+', '-']) && zone.is_none() {
-            time = Some(word);
-        } else if is_number && word.len() == 4 {
-            year = Some(word);
-        } else if is_number {
-            day = word.parse::<u8>().ok();
-        } else if let Some(place) = in_list(MONTHS) {
-            month = Some(place + 1);
-        } else if let Some(rest) = zone.or(word.starts_with(['+', '-']).then_some(word)) {
-            offset = if rest.is_empty() { offset } else { rest };
-        } else if word.starts_with(|first: char| first.is_ascii_digit()) {
-            date = Some(word.to_owned());
-        } else if in_list(WEEKDAYS).is_none() {
-            has_name = true;
+            .find_map(|zone| word.strip_prefix(zone))
+            .or(word.starts_with(['+', '-']).then_some(word));
+        let is_name = !offset.is_empty() && word.chars().all(char::is_alphabetic);
+        match zone {
+            Some("") => {}
+            Some(zone) => offset = zone,
+            // The name of a zone beside its offset says nothing.
+            None if is_name || word.get(..3).is_some_and(|day| WEEKDAYS.contains(day)) => {}
+            None => words.push(word),
         }
     }
-    if has_name && offset.is_empty() {
-        return None;
-    }
-    let written = || Some(format!("{}-{:02}-{:02}", year?, month?, day?));
-    match date.or_else(written) {
-        Some(date) => iso(&format!("{date}T{}{offset}", time?)),
-        // It may have a date of its own.
-        None => iso(&format!("{}{offset}", time?)),
-    }
+    let words = words.join(" ");
+    let mut forms = FORMS.iter();
+    let civil = forms.find_map(|form| DateTime::strptime(form, &words).ok());
+    iso(&civil.map_or(words, |civil| civil.to_string()).add(offset))
 }
 
 #[cfg(test)]
@@ -169,10 +157,11 @@ mod tests {
         for form in [
             "2026-03-01T10:00:00.123456789Z",
             "2026-03-01 10:00:00.123456789 +0000 UTC m=+0.01",
-            "1772359200123456789",
         ] {
             assert_eq!(parse_time(form), expected, "{form}");
         }
+        let microseconds = parse_time("2026-03-01T10:00:00.123457Z");
+        assert_eq!(parse_time("1772359200123456789"), microseconds);
         let expected = "2026-03-01T10:00:00.123Z".parse().ok();
         assert_eq!(parse_time("1772359200123"), expected);
         assert_eq!(parse_time("1772359200.123"), expected);

@@ -72,7 +72,7 @@ pub(crate) async fn ask(asker: &mut Asker, report: &mut Report) -> Known<()> {
     report.add("tickets: largest page", largest_page(&lengths, "1000"));
     pages.push(top);
     let listed = is_whole.then_some(known.len());
-    report.add("tickets: totalCount", total_count(&pages, listed));
+    report.add("tickets: totalCount", total_count(&pages, listed, is_same));
     Ok(())
 }
 
@@ -107,7 +107,7 @@ async fn offset(asker: &mut Asker) -> Known<Found> {
 }
 
 /// Compares `totalCount` with the tickets that were listed; the last page has one ticket.
-fn total_count(pages: &[Page], listed: Option<usize>) -> Known<Found> {
+fn total_count(pages: &[Page], listed: Option<usize>, is_same: bool) -> Known<Found> {
     let counts: Vec<Option<i64>> = pages
         .iter()
         .map(|page| page.body["totalCount"].as_i64())
@@ -118,6 +118,7 @@ fn total_count(pages: &[Page], listed: Option<usize>) -> Known<Found> {
         _ if counts.iter().all(Option::is_none) => {
             return found("missing", "null, no number, or not there");
         }
+        _ if !is_same => return Err("tickets came or went".to_owned()),
         _ if are_lengths && counts[0] > Some(1) => {
             return found("the number of tickets on the page", "it differs by page");
         }

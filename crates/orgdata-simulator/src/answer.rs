@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fault::Endpoint;
 use crate::query::Query;
 use crate::sim::Simulator;
-use crate::strike::{Reset, Target};
+use crate::strike::Reset;
 use crate::{audit, auth};
 
 /// Answers the two listings, and everything that does not exist.
@@ -34,12 +34,8 @@ pub(crate) async fn answer(State(sim): State<Arc<Simulator>>, request: Request) 
 
     let query = Query::parse(raw_query);
     let (status, mut body) = listing(&sim, endpoint, request.headers(), &query);
-    let target = Target {
-        endpoint,
-        query: &query,
-        now: sim.clock.now(),
-    };
-    let strikes = sim.state().faults.strike(&target, from_hook, &mut body);
+    let (now, target) = (sim.clock.now(), (endpoint, &query));
+    let strikes = sim.state().faults.strike(target, now, from_hook, &mut body);
     wait(strikes.delay).await;
     let response = strikes
         .response

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 
 use crate::data;
 use crate::dice::{Purpose, hash};
-use crate::entry::View;
 use crate::query::{Query, issue};
 use crate::readings::{AfterReading, ExpiredReading, FlagReading, Readings};
 use crate::world::{Key, Row, World};
@@ -31,9 +30,7 @@ const ARRAYS: &str = "activityTypes dealIds actorUserEmails targetUserEmails";
 
 /// The filters of a request: a field of an entry, and the values that match.
 #[derive(Debug, Default)]
-struct Filter(Vec<(Field, Vec<Value>)>);
-
-type Field = fn(&View) -> Value;
+struct Filter(Vec<(&'static str, Vec<Value>)>);
 
 /// Returns the page for a request, or the body of a validation error.
 pub(crate) fn page(
@@ -73,13 +70,12 @@ pub(crate) fn page(
         _ => limit,
     };
 
-    let rows = &world.rows;
-    let low = after.map_or(0, |key| world.count_below(key, !readings.after_inclusive));
-    let high = before.map_or(rows.len(), |key| {
-        world.count_below(key, readings.before_inclusive)
-    });
+    let rows = &world.rows[..world.rows.len().saturating_sub(readings.behind)];
+    let below = |key, inclusive| world.count_below(key, inclusive).min(rows.len());
+    let low = after.map_or(0, |key| below(key, !readings.after_inclusive));
+    let high = before.map_or(rows.len(), |key| below(key, readings.before_inclusive));
     let between = rows[low.min(high)..high].iter();
-    let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.view(row));
+    let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.entry(row));
     let is_candidate = |row: &&Row| readings.filter_after_limit || matches(row);
     let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
     let mut page: Vec<&Row> = if after.is_some() && is_adjacent {
@@ -96,12 +92,20 @@ pub(crate) fn page(
     let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
     // Without a time limit, a place has one cursor.
     let issued = readings.cursor_ttl.map_or(0, |_| now);
-    let start_cursor = newest.map(|key| write_cursor(world.seed, key, issued));
+    let cursor = |key: Key| {
+        let number = if readings.time_cursors {
+            u64::MAX
+        } else {
+            key.number
+        };
+        write_cursor(world.seed, Key { number, ..key }, issued)
+    };
+    let start_cursor = newest.map(cursor);
     let mut body = json!({
         // Set below, because the macro copies what it is given.
         "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
-        "endCursor": oldest.map(|key| write_cursor(world.seed, key, issued)),
+        "endCursor": oldest.map(cursor),
         "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
         "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
     });
@@ -150,7 +154,7 @@ fn read_cursor(seed: u64, text: &str) -> Option<(Key, i64)> {
 impl Filter {
     fn parse(query: &Query, world: &World) -> Result<Self, Value> {
         for kind in query.all("activityTypes") {
-            if !data::kinds().any(|known| known == kind) && !world.was_given("type", kind) {
+            if !data::kinds().any(|known| known == kind) && !world.was_given("type", &kind.into()) {
                 let (code, message) = ("invalid_enum_value", "Invalid enum value");
                 let mut refused = issue("activityTypes", code, message, kind);
                 refused["issues"][0]["options"] = data::kinds().collect();
@@ -162,31 +166,27 @@ impl Filter {
         };
         let user = |mail: &str| data::user_of(mail).map(Value::from);
         let mut deals = values("dealIds", |id| id.parse::<i64>().ok().map(Value::from));
-        deals.retain(|id| {
-            id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id.clone())
-        });
-        let kinds = values("activityTypes", |kind| Some(kind.into()));
+        deals.retain(|id| id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id));
         let mut filter = Self::default();
         // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
-        let mut add = |is_given: bool, field: Field, values| {
+        let mut add = |is_given: bool, field, values| {
             filter.0.extend(is_given.then_some((field, values)));
         };
         let is_given = |name| query.all(name).next().is_some();
-        add(!kinds.is_empty(), |view| (&*view.kind).into(), kinds);
-        add(!deals.is_empty(), |view| view.deal.into(), deals);
-        let name = "actorUserEmails";
-        add(is_given(name), |view| view.actor.into(), values(name, user));
-        let name = "targetUserEmails";
+        let (kinds, actors, targets) = ("activityTypes", "actorUserEmails", "targetUserEmails");
         add(
-            is_given(name),
-            |view| view.target.into(),
-            values(name, user),
+            is_given(kinds),
+            "type",
+            values(kinds, |kind| Some(kind.into())),
         );
+        add(!deals.is_empty(), "dealId", deals);
+        add(is_given(actors), "actorUserId", values(actors, user));
+        add(is_given(targets), "targetUserId", values(targets, user));
         Ok(filter)
     }
 
-    fn matches(&self, view: &View) -> bool {
+    fn matches(&self, entry: &Value) -> bool {
         let mut filters = self.0.iter();
-        filters.all(|(field, values)| values.contains(&field(view)))
+        filters.all(|(field, values)| values.contains(&entry[*field]))
     }
 }

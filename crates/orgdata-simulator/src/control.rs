@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::answer::message;
 use crate::fault::{Fault, duration};
 use crate::fields::Fields;
-use crate::sim::{Requests, Simulator};
+use crate::sim::Simulator;
 use crate::truth::Truth;
 
 /// The most entries or changes per second.
@@ -55,15 +55,13 @@ enum Command {
 
 /// Returns the routes apart from the listings.
 pub(crate) fn routes() -> Router<Arc<Simulator>> {
+    let show = async |State(sim): State<Arc<Simulator>>| Json(settings(&sim));
+    let requests = async |State(sim): State<Arc<Simulator>>| Json(sim.requests());
     Router::new()
         .route("/", get(async || Html(INDEX)))
         .route("/control/", get(show).post(change))
         .route("/control/truth", get(truth))
         .route("/control/requests", get(requests))
-}
-
-async fn show(State(sim): State<Arc<Simulator>>) -> Json<Value> {
-    Json(settings(&sim))
 }
 
 async fn change(State(sim): State<Arc<Simulator>>, body: Bytes) -> Response {
@@ -72,10 +70,6 @@ async fn change(State(sim): State<Arc<Simulator>>, body: Bytes) -> Response {
         Ok(()) => Json(settings(&sim)).into_response(),
         Err(error) => message(StatusCode::BAD_REQUEST, &error),
     }
-}
-
-async fn requests(State(sim): State<Arc<Simulator>>) -> Json<Requests> {
-    Json(sim.requests())
 }
 
 fn run(sim: &Simulator, command: Command) -> Result<(), String> {

@@ -1,38 +1,33 @@
 //! The generated part of an audit log entry (section 2.1), a function of the seed and the entry's place of arrival.
 
-use std::borrow::Cow;
-
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::data::{self, Kind};
+use crate::data;
 use crate::dice::{Dice, Purpose, hash};
 use crate::world::Key;
-
-/// What filters and counts look at. It is drawn first, so that counting millions of entries draws nothing else.
-#[derive(Clone, Debug)]
-pub(crate) struct View {
-    pub(crate) kind: Cow<'static, str>,
-    pub(crate) actor: Option<i64>,
-    pub(crate) target: Option<i64>,
-    pub(crate) deal: Option<i64>,
-}
-
-/// Returns what filters and counts look at in a generated entry.
-pub(crate) fn view(seed: u64, number: u64) -> View {
-    draw_view(seed, number).0
-}
 
 /// Returns the entry at this place.
 pub(crate) fn draw(seed: u64, key: Key, (organization, name): (i64, &str)) -> Value {
     let Key { created, number } = key;
-    let (view, subject, mut dice) = draw_view(seed, number);
+    let mut dice = Dice::new(seed, Purpose::Event, number, 0);
+    let kind = data::draw_kind(&mut dice);
+    let subject = kind.subject.as_str();
+    let has_actor = subject != "system" && !dice.one_in(20);
+    let actor = has_actor.then(|| data::draw_user(&mut dice));
+    let (has_target, has_deal) = match subject {
+        "user" | "userChange" => (true, false),
+        "nothing" | "system" => (false, false),
+        _ => (dice.one_in(6), !dice.one_in(5)),
+    };
+    let target = has_target.then(|| data::draw_user(&mut dice));
+    let deal = has_deal.then(|| data::draw_deal(&mut dice));
     let has_evaluation = !["deal", "nothing", "system"].contains(&subject) && !dice.one_in(5);
-    let evaluation = has_evaluation.then(|| data::draw_evaluation(&mut dice, view.deal));
+    let evaluation = has_evaluation.then(|| data::draw_evaluation(&mut dice, deal));
     // Most entries are recorded at once; some arrive from a queue minutes later.
     let delay = if dice.one_in(10) { 300_000 } else { 900 };
     let occurred = created.saturating_sub_unsigned(dice.below(delay));
-    let modified = view.target.filter(|_| subject == "userChange");
+    let modified = target.filter(|_| subject == "userChange");
     let shows_organization = !dice.one_in(30);
     let thing = 20_000 + dice.below(4_000) as i64;
     let titled = |wanted: &str| {
@@ -52,15 +47,15 @@ pub(crate) fn draw(seed: u64, key: Key, (organization, name): (i64, &str)) -> Va
     });
     let mut entry = json!({
         "id": format!("{:016x}-{number:x}", hash(seed, Purpose::EventId, number, 0)),
-        "type": view.kind,
+        "type": kind.name,
         "occurredAt": clock::text(occurred),
         "createdAt": clock::text(created),
         "updatedAt": clock::text(created),
         "organizationId": organization,
-        "dealId": view.deal,
+        "dealId": deal,
         "evaluationId": evaluation,
-        "actorUserId": view.actor,
-        "targetUserId": view.target,
+        "actorUserId": actor,
+        "targetUserId": target,
         "modifiedTargetUserId": modified,
     });
     // Added one by one, because the macro copies what it is given.
@@ -70,11 +65,11 @@ pub(crate) fn draw(seed: u64, key: Key, (organization, name): (i64, &str)) -> Va
         ("organization", organization),
         (
             "evaluation",
-            evaluation.map(|id| data::evaluation(id, view.deal)),
+            evaluation.map(|id| data::evaluation(id, deal)),
         ),
-        ("deal", view.deal.map(data::deal)),
-        ("actorUser", view.actor.map(data::user)),
-        ("targetUser", view.target.map(data::user)),
+        ("deal", deal.map(data::deal)),
+        ("actorUser", actor.map(data::user)),
+        ("targetUser", target.map(data::user)),
         ("modifiedTargetUser", modified.map(data::user)),
         ("task", task),
         ("requirement", titled("requirement")),
@@ -85,41 +80,6 @@ pub(crate) fn draw(seed: u64, key: Key, (organization, name): (i64, &str)) -> Va
         entry[field] = object.into();
     }
     entry
-}
-
-/// Draws the view of the entry with this number and the subject of its type. The rest is drawn with the returned dice.
-fn draw_view(seed: u64, number: u64) -> (View, &'static str, Dice) {
-    let mut dice = Dice::new(seed, Purpose::Event, number, 0);
-    let Kind { name, subject, .. } = data::draw_kind(&mut dice);
-    let has_actor = subject != "system" && !dice.one_in(20);
-    let actor = has_actor.then(|| data::draw_user(&mut dice));
-    let (has_target, has_deal) = match subject.as_str() {
-        "user" | "userChange" => (true, false),
-        "nothing" | "system" => (false, false),
-        _ => (dice.one_in(6), !dice.one_in(5)),
-    };
-    let view = View {
-        kind: Cow::Borrowed(name),
-        actor,
-        target: has_target.then(|| data::draw_user(&mut dice)),
-        deal: has_deal.then(|| data::draw_deal(&mut dice)),
-    };
-    (view, subject, dice)
-}
-
-// === impl View ===
-
-impl View {
-    /// Returns what filters and counts look at in any entry.
-    pub(crate) fn of(entry: &Value) -> Self {
-        let kind = entry["type"].as_str().unwrap_or_default();
-        Self {
-            kind: Cow::Owned(kind.to_owned()),
-            actor: entry["actorUserId"].as_i64(),
-            target: entry["targetUserId"].as_i64(),
-            deal: entry["dealId"].as_i64(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -149,9 +109,6 @@ mod tests {
             if entry["evaluation"].is_object() {
                 assert_eq!(entry["evaluation"]["deal"], entry["deal"]);
             }
-            let (quick, slow) = (view(9, number), View::of(&entry));
-            assert_eq!((&quick.kind, quick.actor), (&slow.kind, slow.actor));
-            assert_eq!((quick.target, quick.deal), (slow.target, slow.deal));
             let null = fields.iter().filter(|(_, value)| value.is_null());
             nulls.extend(null.map(|(name, _)| name.clone()));
             ids.insert(entry["id"].to_string());

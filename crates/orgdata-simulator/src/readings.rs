@@ -26,6 +26,10 @@ pub struct Readings {
     pub filter_after_limit: bool,
     /// Whether a cursor is a pointer to its row, and is refused once that is deleted.
     pub row_cursors: bool,
+    /// Whether a cursor is only a time, and names all entries of it.
+    pub time_cursors: bool,
+    /// The number of newest entries that a page does not show, because a replica is behind.
+    pub behind: usize,
     /// The number of seconds for which a cursor is valid.
     pub cursor_ttl: Option<u64>,
     /// What happens to a cursor that is older than that.

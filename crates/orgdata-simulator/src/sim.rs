@@ -146,11 +146,6 @@ impl Simulator {
         change(&mut self.state().readings);
     }
 
-    /// Returns the number of audit log entries.
-    pub fn event_count(&self) -> u64 {
-        self.state().world.rows.len() as u64
-    }
-
     /// Sets the number of live entries per second.
     pub fn set_rate(&self, per_second: f64) {
         let now = self.clock.now();
@@ -180,9 +175,8 @@ impl Simulator {
         let given = given.and_then(|time| time.parse().ok());
         let created = given.map_or(self.clock.now(), Timestamp::as_millisecond);
         let world = &mut self.state().world;
-        let row = world
-            .insert(created, Some(Box::new(fields.clone())))
-            .clone();
+        let fields = Some(Box::new(fields.clone()));
+        let row = world.insert(created, fields).clone();
         let entry = world.entry(&row);
         Ok(entry["id"].as_str().unwrap_or_default().to_owned())
     }
@@ -272,11 +266,6 @@ impl Simulator {
     /// Adds a fault and returns the id to remove it by.
     pub fn fault(&self, fault: Fault) -> u64 {
         self.state().faults.add(fault)
-    }
-
-    /// Returns the faults in force with their ids, each with the `times` that are left.
-    pub fn faults(&self) -> Vec<(u64, Fault)> {
-        self.state().faults.list()
     }
 
     /// Removes a fault and returns whether it was in force.

@@ -33,15 +33,6 @@ pub(crate) struct Active {
     seen: u64,
 }
 
-/// A request, as faults see it.
-#[derive(Debug)]
-pub(crate) struct Target<'a> {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) query: &'a Query,
-    /// The time in milliseconds since 1970.
-    pub(crate) now: i64,
-}
-
 /// Marks a response in place of which the connection is reset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reset;
@@ -80,7 +71,8 @@ impl Faults {
     /// refusal.
     pub(crate) fn strike(
         &mut self,
-        target: &Target<'_>,
+        (endpoint, query): (Endpoint, &Query),
+        now: i64,
         from_hook: Option<Fault>,
         body: &mut Value,
     ) -> Strikes {
@@ -88,12 +80,12 @@ impl Faults {
         let (id, seen) = (0, 0);
         let mut from_hook = from_hook.map(|fault| Active { id, fault, seen });
         for Active { fault, seen, .. } in from_hook.iter_mut().chain(&mut self.active) {
-            if fault.on.is_some_and(|on| on != target.endpoint) {
+            if fault.on.is_some_and(|on| on != endpoint) {
                 continue;
             }
             *seen += 1;
             let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every));
-            if !is_due || !fault.kind.strike(target, body, &mut strikes) {
+            if !is_due || !fault.kind.strike(query, now, body, &mut strikes) {
                 continue;
             }
             fault.times = fault.times.map(|times| times.saturating_sub(1));
@@ -110,8 +102,8 @@ impl Faults {
 
 impl FaultKind {
     /// Applies the fault to a request and the body that would answer it. Returns whether it is about this request.
-    fn strike(&self, target: &Target<'_>, body: &mut Value, strikes: &mut Strikes) -> bool {
-        let (query, failed) = (target.query, StatusCode::INTERNAL_SERVER_ERROR);
+    fn strike(&self, query: &Query, now: i64, body: &mut Value, strikes: &mut Strikes) -> bool {
+        let failed = StatusCode::INTERNAL_SERVER_ERROR;
         let is_page = body["items"].is_array();
         let response = match self {
             Self::Delay(delay) => {
@@ -124,7 +116,7 @@ impl FaultKind {
             }
             Self::Reset => Extension(Reset).into_response(),
             Self::Status(status) => message(*status, &format!("Simulated failure: {status}")),
-            Self::TooManyRequests(wait) => too_many_requests(*wait, target.now),
+            Self::TooManyRequests(wait) => too_many_requests(*wait, now),
             Self::Html(status) => {
                 let page = format!("<!DOCTYPE html>\n<title>{status}</title>{status}, proxy\n");
                 (*status, Html(page)).into_response()
@@ -142,14 +134,14 @@ impl FaultKind {
             }
             Self::TruncatedJson => respond(StatusCode::OK, half(&body.to_string()).to_owned()),
             Self::ResetBody => unfinished(&body.to_string()),
-            _ => return self.change(target, body),
+            _ => return self.change(query, body),
         };
         strikes.response = Some(response);
         true
     }
 
     /// Changes a page. Returns whether the fault does that.
-    fn change(&self, target: &Target<'_>, page: &mut Value) -> bool {
+    fn change(&self, query: &Query, page: &mut Value) -> bool {
         let Some(Value::Array(items)) = page.get_mut("items") else {
             return false;
         };
@@ -172,11 +164,12 @@ impl FaultKind {
                 let copy = item.clone();
                 items.insert(0, copy);
             }
-            (Self::ExpiredCursorEmpty, _) if !target.query.has_cursor() => return false,
+            (Self::ExpiredCursorEmpty, _) if !query.has_cursor() => return false,
             (Self::EmptyPage | Self::ExpiredCursorEmpty, _) => {
                 items.clear();
-                if target.endpoint == Endpoint::Audit {
-                    page["startCursor"] = target.query.get("after").into();
+                // A page of tickets has none.
+                if page.get("endCursor").is_some() {
+                    page["startCursor"] = query.get("after").into();
                     (page["endCursor"], page["hasMore"]) = (Value::Null, false.into());
                 }
             }

@@ -122,8 +122,9 @@ impl Simulator {
         let world = &self.state().world;
         let mut truth = Truth::default();
         for row in scope.rows(world) {
-            let view = world.view(&row);
-            let series = (view.kind.into_owned(), view.actor);
+            let entry = world.entry(&row);
+            let kind = entry["type"].as_str().unwrap_or_default().to_owned();
+            let series = (kind, entry["actorUserId"].as_i64());
             *truth.counts.entry(series).or_default() += 1;
             truth.total += 1;
         }
@@ -140,11 +141,12 @@ impl Simulator {
         let world = self.state().world.clone();
         let rows = scope.rows(&world);
         rows.into_iter().map(move |row| {
-            let (view, entry) = (world.view(&row), world.entry(&row));
+            let entry = world.entry(&row);
+            let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
             Served {
-                id: entry["id"].as_str().unwrap_or_default().to_owned(),
-                activity_type: view.kind.into_owned(),
-                actor: view.actor,
+                id: text("id"),
+                activity_type: text("type"),
+                actor: entry["actorUserId"].as_i64(),
                 created_at: clock::timestamp(row.key.created),
                 json: entry.to_string(),
             }

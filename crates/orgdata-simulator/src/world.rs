@@ -10,7 +10,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::data;
 use crate::dice::{Purpose, hash};
-use crate::entry::{self, View};
+use crate::entry;
 use crate::fields::Fields;
 use crate::readings::{KeyReading, Readings};
 
@@ -122,7 +122,10 @@ impl World {
 
     /// Removes the entries with these ids and returns their number.
     pub(crate) fn delete(&mut self, ids: &[String]) -> usize {
-        let is_kept = |row: &Row| !ids.iter().any(|id| self.entry(row)["id"] == **id);
+        let is_kept = |row: &Row| {
+            let entry = self.entry(row);
+            !ids.iter().any(|id| entry["id"] == **id)
+        };
         let (kept, gone) = self.rows.iter().cloned().partition(is_kept);
         let count = Vec::len(&gone);
         self.rows = kept;
@@ -157,27 +160,15 @@ impl World {
     }
 
     /// Returns whether a field was given this value by hand for any entry.
-    pub(crate) fn was_given(&self, field: &str, value: impl Into<Value>) -> bool {
-        let value = value.into();
+    pub(crate) fn was_given(&self, field: &str, value: &Value) -> bool {
         let mut given = self.rows.iter().filter_map(|row| row.fields.as_ref());
-        given.any(|fields| fields.get(field) == Some(&value))
-    }
-
-    /// Returns what filters and counts look at in an entry.
-    pub(crate) fn view(&self, row: &Row) -> View {
-        match row.fields {
-            None => entry::view(self.seed, row.key.number),
-            Some(_) => View::of(&self.entry(row)),
-        }
+        given.any(|fields| fields.get(field) == Some(value))
     }
 
     /// Returns an entry as it is served.
     pub(crate) fn entry(&self, row: &Row) -> Value {
-        let mut entry = entry::draw(
-            self.seed,
-            row.key,
-            (self.organization, &self.organization_name),
-        );
+        let organization = (self.organization, self.organization_name.as_str());
+        let mut entry = entry::draw(self.seed, row.key, organization);
         if let Some(fields) = &row.fields {
             fields.apply_to_entry(&mut entry);
         }

@@ -107,10 +107,10 @@ pub fn any_value<'a, P: Place>(
     let mut found = Found::none(P::COUNT);
     found.is_cut = json.len() > MAX_BYTES;
     if redaction.is_empty() {
-        string(field::STRING, &shortened(json, MAX_BYTES), out);
+        bytes(field::STRING, shortened(json, MAX_BYTES).as_bytes(), out);
     } else {
         let text = format!("{REDACTED} {} bytes that are not JSON", json.len());
-        string(field::STRING, &text, out);
+        bytes(field::STRING, text.as_bytes(), out);
     }
     found
 }
@@ -236,13 +236,9 @@ pub(crate) fn close(start: usize, out: &mut Vec<u8>) {
     let length = out.len() - start;
     if length < 0x80 {
         out[start - 1] = length as u8;
-    } else {
-        close_long(start, length, out);
+        return;
     }
-}
-
-/// Makes room for a length of more than one byte.
-fn close_long(start: usize, length: usize, out: &mut Vec<u8>) {
+    // A length of more than one byte needs room.
     let more = encoded_len_varint(length as u64) - 1;
     out.resize(out.len() + more, 0);
     out.copy_within(start..start + length, start + more);
@@ -268,16 +264,11 @@ pub(crate) fn bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-#[inline]
-fn string(field: u8, text: &str, out: &mut Vec<u8>) {
-    bytes(field, text.as_bytes(), out);
-}
-
 /// Writes an `AnyValue` with a scalar.
 pub(crate) fn scalar(value: &Scalar<'_>, out: &mut Vec<u8>) {
     match value {
         Scalar::Absent => {}
-        Scalar::Text(text) => string(field::STRING, text, out),
+        Scalar::Text(text) => bytes(field::STRING, text.as_bytes(), out),
         Scalar::Bool(value) => bool::encode(field::BOOL, value, out),
         Scalar::Int(value) => int64::encode(field::INT, value, out),
         Scalar::Double(value) => double::encode(field::DOUBLE, value, out),
@@ -287,7 +278,7 @@ pub(crate) fn scalar(value: &Scalar<'_>, out: &mut Vec<u8>) {
 /// Writes a `KeyValue` with a scalar.
 pub(crate) fn key_value(field: u8, key: &str, value: &Scalar<'_>, out: &mut Vec<u8>) {
     let start = open(field, out);
-    string(field::KEY, key, out);
+    bytes(field::KEY, key.as_bytes(), out);
     let inner = open(field::VALUE, out);
     scalar(value, out);
     close(inner, out);
@@ -329,7 +320,7 @@ impl Pass<'_, '_> {
     fn text(&mut self, text: &str) {
         let room = self.end.saturating_sub(self.out.len() + OVERHEAD);
         self.found.is_cut |= text.len() > room;
-        string(field::STRING, &shortened(text, room), self.out);
+        bytes(field::STRING, shortened(text, room).as_bytes(), self.out);
     }
 }
 
@@ -452,7 +443,7 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
             }
             let member = open(field::VALUES, pass.out);
             if !key.is_empty() {
-                string(field::KEY, &key, pass.out);
+                bytes(field::KEY, key.as_bytes(), pass.out);
             }
             let value = open(field::VALUE, pass.out);
             match pass.redaction.below(self.rules, &key) {

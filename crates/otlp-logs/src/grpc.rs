@@ -40,11 +40,15 @@ impl Connection {
             let host = host.trim_start_matches('[').trim_end_matches(']');
             let mut tls = ClientTlsConfig::new().domain_name(host);
             tls = match &self.certificate {
-                Some(file) => tls.ca_certificate(Certificate::from_pem(file.read_pem()?)),
+                Some(file) => {
+                    tls.ca_certificate(Certificate::from_pem(file.read_pem(self.read_file)?))
+                }
                 None => tls.with_native_roots(),
             };
             if let Some((certificate, key)) = &self.client {
-                tls = tls.identity(Identity::from_pem(certificate.read_pem()?, key.read_pem()?));
+                let [certificate, key] =
+                    [certificate, key].map(|file| file.read_pem(self.read_file));
+                tls = tls.identity(Identity::from_pem(certificate?, key?));
             }
             endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
         }

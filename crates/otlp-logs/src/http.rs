@@ -55,12 +55,13 @@ impl Connection {
             builder = builder.no_proxy();
         }
         if let Some(file) = &self.certificate {
-            let roots = reqwest::Certificate::from_pem_bundle(&file.read_pem()?)
+            let roots = reqwest::Certificate::from_pem_bundle(&file.read_pem(self.read_file)?)
                 .map_err(|error| file.error(error_chain(&error)))?;
             builder = builder.tls_certs_only(roots);
         }
         if let Some((certificate, key)) = &self.client {
-            let pem = [certificate.read_pem()?, key.read_pem()?].join(&b'\n');
+            let [pem, key] = [certificate, key].map(|file| file.read_pem(self.read_file));
+            let pem = [pem?, key?].join(&b'\n');
             let identity = reqwest::Identity::from_pem(&pem)
                 .map_err(|error| certificate.error(error_chain(&error)))?;
             builder = builder.identity(identity);
@@ -185,15 +186,12 @@ impl Answer {
             let partial = member(&answer.into(), "partialSuccess", "partial_success");
             // 64-bit integers may be strings in the JSON of protobuf, and fractions. All is rejected if the number cannot be read.
             let rejected = match member(&partial, "rejectedLogRecords", "rejected_log_records") {
-                Value::Null => 0.0,
-                Value::String(text) => text.parse().unwrap_or(f64::INFINITY),
-                number => number.as_f64().unwrap_or(f64::INFINITY),
+                Value::Null => Some(0.0),
+                Value::String(text) => text.parse().ok(),
+                number => number.as_f64(),
             };
-            let rejected = if rejected.is_nan() {
-                i64::MAX
-            } else {
-                rejected.ceil() as i64
-            };
+            let rejected = rejected.filter(|number| !number.is_nan());
+            let rejected = rejected.map_or(i64::MAX, |number| number.ceil() as i64);
             let message = member(&partial, "errorMessage", "error_message");
             return Some((rejected, message.as_str().unwrap_or_default().to_owned()));
         }
@@ -209,16 +207,11 @@ impl Answer {
         if let Ok(seconds) = text.parse() {
             return Duration::try_from_secs_f64(seconds).ok();
         }
-        let now = self
-            .header(DATE)
-            .and_then(|date| httpdate::parse_http_date(date).ok());
-        let until = httpdate::parse_http_date(text).ok()?;
+        let date = |text| httpdate::parse_http_date(text).ok();
+        let now = self.header(DATE).and_then(date);
+        let wait = date(text)?.duration_since(now.unwrap_or_else(SystemTime::now));
         // A date in the past is no delay.
-        Some(
-            until
-                .duration_since(now.unwrap_or_else(SystemTime::now))
-                .unwrap_or_default(),
-        )
+        Some(wait.unwrap_or_default())
     }
 
     /// Returns whether the media type begins like this.

@@ -3,7 +3,7 @@
 //! - [`RecordWriter`] turns JSON into the bytes of a `LogRecord` in one pass. A table of the caller, made with [`places!`],
 //!   says which members become attributes. Encoded records can be stored and sent later.
 //! - [`Envelope`] makes a request of encoded records.
-//! - [`Sender`] sends it over gRPC or HTTP, or prints it, and returns a [`Verdict`]. What is an [`Export`] can take its place.
+//! - [`Sender`] sends it over gRPC or HTTP, or writes it to standard output, and returns a [`Verdict`]. What is an [`Export`] can take its place.
 //! - [`Connection::from_env`] reads the `OTEL_*` variables as the specification defines them.
 //!
 //! The crate does not queue, repeat or drop records.
@@ -24,8 +24,8 @@ pub use encode::{Redaction, any_value};
 pub use place::{Found, Place, Scalar};
 pub use record::{Envelope, Meta, RecordWriter, Trace, decode, redacted};
 pub use sender::{Certificate, Export, Sender, Target};
-pub use settings::{Connection, Given, Protocol, Signal, resource};
-pub use stdout::Lines;
+pub use settings::{Connection, Given, Protocol, ReadFile, Signal, resource};
+pub use stdout::{Render, json_line};
 pub use verdict::{Reason, Refusal, Verdict, known_phrases};
 
 /// What has to hold for any answer of a collector, for fuzzing.

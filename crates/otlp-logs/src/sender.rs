@@ -1,15 +1,14 @@
 //! Sends encoded requests and returns exactly one verdict for each.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::task::{JoinError, JoinHandle};
 use tonic::transport::Channel;
 use tracing::Instrument;
 
 use crate::settings::{Connection, Protocol};
-use crate::stdout::Lines;
+use crate::stdout::{self, Render};
 use crate::verdict::{Reason, Refusal, Verdict};
 use crate::{error_chain, grpc, http};
 
@@ -33,28 +32,23 @@ pub trait Export: Send + Sync {
 pub enum Target {
     /// A collector.
     Collector(Box<Connection>),
-    /// Standard output, one readable line for each record.
-    Stdout(Lines),
+    /// Standard output, as lines.
+    Stdout(Render),
 }
 
 /// A client for a target.
 #[derive(Debug)]
 pub struct Sender {
     target: Target,
-    /// Locked during a request: there is one at a time.
-    client: tokio::sync::Mutex<Loading>,
+    /// Locked during a request: there is one at a time. `None` if it has to be made again.
+    client: tokio::sync::Mutex<Option<Client>>,
     certificate: Certificate,
+    /// Whether the last line on standard output may be incomplete. Locked while lines are written.
+    is_cut: Arc<tokio::sync::Mutex<bool>>,
 }
 
 /// The exporter's own certificates (PEM) as they were last read, if there are any.
 pub type Certificate = Arc<Mutex<Option<Vec<u8>>>>;
-
-/// A client with its certificates, or the task that reads them.
-#[derive(Debug)]
-enum Loading {
-    Done(Option<Client>),
-    Reading(JoinHandle<Result<Loaded, String>>),
-}
 
 type Loaded = (Client, Option<Vec<u8>>);
 
@@ -82,8 +76,10 @@ impl Sender {
         };
         Ok(Self {
             target: target.clone(),
-            client: tokio::sync::Mutex::new(Loading::Done(client)),
+            client: tokio::sync::Mutex::new(client),
             certificate: Arc::new(Mutex::new(certificate)),
+            // A process that was killed may have left a part of a line.
+            is_cut: Arc::new(tokio::sync::Mutex::new(true)),
         })
     }
 
@@ -93,9 +89,9 @@ impl Sender {
     }
 
     async fn send(&self, connection: &Connection, body: Bytes) -> Verdict {
-        let mut loading = self.client.lock().await;
+        let mut client = self.client.lock().await;
         let exchange = async {
-            match self.client(connection, &mut loading).await {
+            match self.client(connection, &mut client).await {
                 Ok(Client::Grpc(channel)) => grpc::export(channel, connection, body).await,
                 Ok(Client::Http(client)) => http::export(client, connection, body).await,
                 Err(error) => Verdict::Refused(Refusal::new(Reason::Connect, error)),
@@ -106,49 +102,35 @@ impl Sender {
             let message = format!("no answer within {:?}", connection.timeout);
             Verdict::Refused(Refusal::new(Reason::Timeout, message))
         });
-        if may_be_stale(connection, &verdict)
-            && let Loading::Done(client) = &mut *loading
-        {
+        if may_be_stale(connection, &verdict) {
             *client = None;
         }
         verdict
     }
 
-    /// Returns the client; reads the certificates if it has to be made again. A file system may hang, so that they are read
-    /// by one thread however often this is called.
+    /// Returns the client. If it has to be made again, the certificates are read on another thread.
     async fn client(
         &self,
         connection: &Connection,
-        loading: &mut Loading,
+        made: &mut Option<Client>,
     ) -> Result<Client, String> {
-        if let Loading::Done(Some(client)) = loading {
+        if let Some(client) = made {
             return Ok(client.clone());
         }
-        if let Loading::Done(None) = loading {
-            let connection = connection.clone();
-            *loading = Loading::Reading(tokio::task::spawn_blocking(move || load(&connection)));
-        }
-        let Loading::Reading(task) = loading else {
-            unreachable!("a client that is not made is being made")
-        };
-        let loaded = task.await;
-        *loading = Loading::Done(None);
+        let connection = connection.clone();
+        let loaded = tokio::task::spawn_blocking(move || load(&connection)).await;
         let (client, certificate) = loaded.map_err(|error| error.to_string())??;
-        *lock(&self.certificate) = certificate;
-        *loading = Loading::Done(Some(client.clone()));
-        Ok(client)
+        let shown = self.certificate.lock();
+        *shown.unwrap_or_else(PoisonError::into_inner) = certificate;
+        Ok(made.insert(client).clone())
     }
 }
 
 impl Export for Sender {
     async fn export(&self, body: Bytes) -> Verdict {
         let connection = match &self.target {
-            Target::Stdout(lines) => {
-                // Standard output may have no reader.
-                let lines = *lines;
-                let printed = tokio::task::spawn_blocking(move || lines.print(body)).await;
-                let lost = |error: JoinError| Refusal::new(Reason::Unavailable, error.to_string());
-                return printed.unwrap_or_else(|error| Verdict::Refused(lost(error)));
+            Target::Stdout(render) => {
+                return stdout::print(*render, body, self.is_cut.clone()).await;
             }
             Target::Collector(connection) => connection,
         };
@@ -183,12 +165,8 @@ fn load(connection: &Connection) -> Result<Loaded, String> {
         }
     };
     let own = connection.client.as_ref();
-    let certificate = own.map(|(certificate, _)| certificate.read_pem());
+    let certificate = own.map(|(certificate, _)| certificate.read_pem(connection.read_file));
     Ok((client, certificate.transpose()?))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a span with the names of the semantic conventions.

@@ -10,12 +10,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
-use url::{Host, Url};
+use url::Url;
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,7 +49,12 @@ pub struct Connection {
     pub client: Option<(Given, Given)>,
     /// The name of the client in requests.
     pub user_agent: &'static str,
+    /// Reads these files.
+    pub read_file: ReadFile,
 }
+
+/// Reads a file that a user names, within limits of time and size: it may be on a file system that hangs.
+pub type ReadFile = fn(&Path) -> io::Result<Vec<u8>>;
 
 /// The encoding of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +140,7 @@ impl Connection {
         endpoint: Option<Given>,
         protocol: Option<Given>,
         user_agent: &'static str,
+        read_file: ReadFile,
         env: Env<'_>,
     ) -> Result<Option<Self>, String> {
         let signal = signal.0;
@@ -206,6 +215,7 @@ impl Connection {
             certificate: variable("CERTIFICATE"),
             client,
             user_agent,
+            read_file,
         }))
     }
 
@@ -218,12 +228,9 @@ impl Connection {
 
     /// Returns whether the collector is on this machine.
     pub(crate) fn is_loopback(&self) -> bool {
-        match self.endpoint.host() {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => false,
-        }
+        let host = self.endpoint.host_str().unwrap_or_default();
+        let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 }
 
@@ -247,9 +254,9 @@ impl Given {
     ///
     /// # Errors
     /// If it cannot be read or is not PEM.
-    pub fn read_pem(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn read_pem(&self, read: ReadFile) -> Result<Vec<u8>, String> {
         let path = &self.value;
-        let pem = std::fs::read(path)
+        let pem = read(path.as_ref())
             .map_err(|e| self.error(format!("cannot read '{path}': {e}; give a PEM file")))?;
         if !pem.windows(11).any(|window| window == b"-----BEGIN ") {
             return Err(self.error(format!("'{path}' is not PEM; give a PEM file")));

@@ -16,7 +16,14 @@ fn read(
 ) -> Result<Option<Connection>, String> {
     let endpoint = Given::new("--endpoint", endpoint);
     let protocol = Given::new("--protocol", protocol);
-    Connection::from_env(Signal::LOGS, endpoint, protocol, "test", &env(variables))
+    Connection::from_env(
+        Signal::LOGS,
+        endpoint,
+        protocol,
+        "test",
+        |path| std::fs::read(path),
+        &env(variables),
+    )
 }
 
 /// Variables by their names, or by what follows `OTEL_EXPORTER_OTLP_` in them.
@@ -35,134 +42,68 @@ fn connection(variables: &[(&str, &str)]) -> Connection {
     read(GIVEN, variables).expect("right").expect("an endpoint")
 }
 
+/// The endpoint and the protocol of the caller, and variables; `_` in a value stands for a space.
+struct Case<'a>(Call<'a>, Vec<(&'a str, String)>);
+
+impl<'a> Case<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut words = text.split(' ');
+        let mut given = || words.next().filter(|word| *word != "-");
+        let call = (given(), given());
+        let pairs = words.map(|word| word.split_once('=').expect("name=value"));
+        let pairs = pairs.map(|(name, value)| (name, value.replace('_', " ")));
+        Self(call, pairs.collect())
+    }
+
+    fn read(&self) -> Result<Option<Connection>, String> {
+        let ((endpoint, protocol), pairs) = (self.0, self.1.iter());
+        let endpoint = endpoint.map(|endpoint| endpoint.replace('_', " "));
+        let pairs: Vec<_> = pairs.map(|(name, value)| (*name, value.as_str())).collect();
+        read((endpoint.as_deref(), protocol), &pairs)
+    }
+}
+
+/// Calls and variables, and the connection.
+const PLACES: &str = "
+- grpc ENDPOINT= LOGS_ENDPOINT=_ => nothing
+# The path is appended to the general endpoint.
+- - ENDPOINT=http://c:4318 => http/protobuf http://c:4318/v1/logs
+- - ENDPOINT=https://c/otlp/ => http/protobuf https://c/otlp/v1/logs
+- - ENDPOINT=https://c/o?x=1 => http/protobuf https://c/o/v1/logs?x=1
+- - LOGS_ENDPOINT=http://c:4318 => http/protobuf http://c:4318/
+- - LOGS_ENDPOINT=http://c/my/logs => http/protobuf http://c/my/logs
+# The flag wins.
+http://f:4318 - ENDPOINT=http://general LOGS_ENDPOINT=http://logs => http/protobuf http://f:4318/v1/logs
+http://f:4318/x - ENDPOINT=http://general LOGS_ENDPOINT=http://logs => http/protobuf http://f:4318/x
+- - ENDPOINT=http://general LOGS_ENDPOINT=http://logs => http/protobuf http://logs/
+_ - ENDPOINT=http://general => http/protobuf http://general/v1/logs
+# The protocol is the flag's, the signal's, the general one, or the port's.
+http://c:1 http/protobuf PROTOCOL=http/protobuf LOGS_PROTOCOL=grpc => http/protobuf http://c:1/v1/logs
+http://c:1 - PROTOCOL=http/protobuf LOGS_PROTOCOL=grpc => grpc http://c:1/
+http://c:4317 - PROTOCOL=http/protobuf => http/protobuf http://c:4317/v1/logs
+http://c:4317/x - => grpc http://c:4317/
+# Without a scheme, gRPC means TLS.
+c:4317 - => grpc https://c:4317/
+c:4317 - INSECURE=true => grpc http://c:4317/
+c:1 grpc INSECURE=true LOGS_INSECURE=FALSE => grpc https://c:1/
+https://c:4317 - INSECURE=true => grpc https://c:4317/
+[::1]:4317 - => grpc https://[::1]:4317/
+# No exporter of log records, unless a flag names one.
+- - ENDPOINT=http://c:4318 OTEL_LOGS_EXPORTER=none => nothing
+c:4317 - OTEL_LOGS_EXPORTER=none => grpc https://c:4317/
+- - ENDPOINT=http://c OTEL_LOGS_EXPORTER=otlp => http/protobuf http://c/v1/logs
+";
+
 #[test]
 fn endpoint_and_protocol_follow_the_specification() {
-    let general_and_logs = [
-        ("ENDPOINT", "http://general"),
-        ("LOGS_ENDPOINT", "http://logs"),
-    ];
-    let protocols = [("PROTOCOL", "http/protobuf"), ("LOGS_PROTOCOL", "grpc")];
-    let insecure = [("INSECURE", "true"), ("LOGS_INSECURE", "FALSE")];
-    type Row<'a> = (
-        Option<&'a str>,
-        Option<&'a str>,
-        &'a [(&'a str, &'a str)],
-        &'a str,
-    );
-    let rows: &[Row<'_>] = &[
-        (
-            None,
-            Some("grpc"),
-            &[("ENDPOINT", ""), ("LOGS_ENDPOINT", " ")],
-            "nothing",
-        ),
-        // The path is appended to the general endpoint.
-        (
-            None,
-            None,
-            &[("ENDPOINT", "http://c:4318")],
-            "http/protobuf http://c:4318/v1/logs",
-        ),
-        (
-            None,
-            None,
-            &[("ENDPOINT", "https://c/otlp/")],
-            "http/protobuf https://c/otlp/v1/logs",
-        ),
-        (
-            None,
-            None,
-            &[("ENDPOINT", "https://c/o?x=1")],
-            "http/protobuf https://c/o/v1/logs?x=1",
-        ),
-        (
-            None,
-            None,
-            &[("LOGS_ENDPOINT", "http://c:4318")],
-            "http/protobuf http://c:4318/",
-        ),
-        (
-            None,
-            None,
-            &[("LOGS_ENDPOINT", "http://c/my/logs")],
-            "http/protobuf http://c/my/logs",
-        ),
-        // The flag wins.
-        (
-            Some("http://f:4318"),
-            None,
-            &general_and_logs,
-            "http/protobuf http://f:4318/v1/logs",
-        ),
-        (
-            Some("http://f:4318/x"),
-            None,
-            &general_and_logs,
-            "http/protobuf http://f:4318/x",
-        ),
-        (None, None, &general_and_logs, "http/protobuf http://logs/"),
-        (
-            Some(" "),
-            None,
-            &general_and_logs[..1],
-            "http/protobuf http://general/v1/logs",
-        ),
-        // The protocol is the flag's, the signal's, the general one, or the port's.
-        (
-            Some("http://c:1"),
-            Some("http/protobuf"),
-            &protocols,
-            "http/protobuf http://c:1/v1/logs",
-        ),
-        (Some("http://c:1"), None, &protocols, "grpc http://c:1/"),
-        (
-            Some("http://c:4317"),
-            None,
-            &protocols[..1],
-            "http/protobuf http://c:4317/v1/logs",
-        ),
-        (Some("http://c:4317/x"), None, &[], "grpc http://c:4317/"),
-        // Without a scheme, gRPC means TLS.
-        (Some("c:4317"), None, &[], "grpc https://c:4317/"),
-        (Some("c:4317"), None, &insecure[..1], "grpc http://c:4317/"),
-        (Some("c:1"), Some("grpc"), &insecure, "grpc https://c:1/"),
-        (
-            Some("https://c:4317"),
-            None,
-            &insecure[..1],
-            "grpc https://c:4317/",
-        ),
-        (Some("[::1]:4317"), None, &[], "grpc https://[::1]:4317/"),
-        // No exporter of log records.
-        (
-            None,
-            None,
-            &[
-                ("ENDPOINT", "http://c:4318"),
-                ("OTEL_LOGS_EXPORTER", "none"),
-            ],
-            "nothing",
-        ),
-        // But a flag takes precedence.
-        (
-            Some("c:4317"),
-            None,
-            &[("OTEL_LOGS_EXPORTER", "none")],
-            "grpc https://c:4317/",
-        ),
-        (
-            None,
-            None,
-            &[("ENDPOINT", "http://c"), ("OTEL_LOGS_EXPORTER", "otlp")],
-            "http/protobuf http://c/v1/logs",
-        ),
-    ];
-    for (flag, protocol, variables, expected) in rows {
-        let connection = read((*flag, *protocol), variables).expect("right");
-        let shown = connection.map_or("nothing".to_owned(), |connection| {
-            format!("{} {}", connection.protocol.as_str(), connection.endpoint)
-        });
-        assert_eq!(shown, *expected, "{flag:?} {protocol:?} {variables:?}");
+    let lines = PLACES.trim().lines().filter(|line| !line.starts_with('#'));
+    for line in lines {
+        let (case, expected) = line.split_once(" => ").expect(line);
+        let shown = match Case::parse(case).read().expect(line) {
+            Some(found) => format!("{} {}", found.protocol.as_str(), found.endpoint),
+            None => "nothing".to_owned(),
+        };
+        assert_eq!(shown, expected, "{line}");
     }
 }
 
@@ -175,7 +116,14 @@ fn spans_have_their_own_variables_and_path() {
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS" => Some("a=b".to_owned()),
         _ => None,
     };
-    let connection = Connection::from_env(Signal::TRACES, None, None, "test", &env);
+    let connection = Connection::from_env(
+        Signal::TRACES,
+        None,
+        None,
+        "test",
+        |path| std::fs::read(path),
+        &env,
+    );
     let connection = connection.expect("right").expect("an endpoint");
     assert_eq!(connection.endpoint.as_str(), "http://c:4318/v1/traces");
     assert_eq!(connection.certificate.expect("given").value, "/general.pem");
@@ -235,66 +183,26 @@ fn each_empty_variable_is_unset_and_hides_no_other() {
     }
 }
 
+/// Calls and variables, and the beginning of the error.
+const WRONG: &str = "
+c:1 grpc LOGS_TIMEOUT=10s => OTEL_EXPORTER_OTLP_LOGS_TIMEOUT: '10s' is wrong; give milliseconds
+c:1 grpc COMPRESSION=zstd => OTEL_EXPORTER_OTLP_COMPRESSION: 'zstd' is wrong; give gzip or none
+c:1 grpc INSECURE=yes => OTEL_EXPORTER_OTLP_INSECURE: 'yes' is wrong; give true or false
+c:1 grpc CLIENT_CERTIFICATE=/c.pem => OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; give both
+c:1 grpc CLIENT_KEY=/k.pem => OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k.pem' is wrong; give both
+- - PROTOCOL=thrift => OTEL_EXPORTER_OTLP_PROTOCOL: 'thrift' is wrong; give grpc or http/protobuf
+http://c:1 http/json => --protocol: 'http/json' is wrong; give grpc or http/protobuf
+localhost:4318 - => --endpoint: 'localhost:4318' is wrong; http/protobuf needs a URL: give http://localhost:4318 or https://localhost:4318
+unix:///x - => --endpoint: 'unix:///x' is wrong; give a URL
+http://c:99999 - => --endpoint: 'http://c:99999' is wrong; give a URL
+http://a_b?token=x - => --endpoint: 'http://a b' is wrong; give a URL
+";
+
 #[test]
 fn wrong_values_are_named_with_what_would_be_right() {
-    for (call, variables, expected) in [
-        (
-            GIVEN,
-            ("LOGS_TIMEOUT", "10s"),
-            "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT: '10s' is wrong; give milliseconds",
-        ),
-        (
-            GIVEN,
-            ("COMPRESSION", "zstd"),
-            "OTEL_EXPORTER_OTLP_COMPRESSION: 'zstd' is wrong; give gzip or none",
-        ),
-        (
-            GIVEN,
-            ("INSECURE", "yes"),
-            "OTEL_EXPORTER_OTLP_INSECURE: 'yes' is wrong; give true or false",
-        ),
-        (
-            GIVEN,
-            ("CLIENT_CERTIFICATE", "/c.pem"),
-            "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; give both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and",
-        ),
-        (
-            GIVEN,
-            ("CLIENT_KEY", "/k.pem"),
-            "OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k.pem' is wrong; give both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and",
-        ),
-        (
-            (None, None),
-            ("PROTOCOL", "thrift"),
-            "OTEL_EXPORTER_OTLP_PROTOCOL: 'thrift' is wrong; give grpc or http/protobuf",
-        ),
-        (
-            (GIVEN.0, Some("http/json")),
-            ("", ""),
-            "--protocol: 'http/json' is wrong; give grpc or http/protobuf",
-        ),
-        (
-            (Some("localhost:4318"), None),
-            ("", ""),
-            "--endpoint: 'localhost:4318' is wrong; http/protobuf needs a URL: give http://localhost:4318 or https://localhost:4318",
-        ),
-        (
-            (Some("unix:///x"), None),
-            ("", ""),
-            "--endpoint: 'unix:///x' is wrong; give a URL",
-        ),
-        (
-            (Some("http://c:99999"), None),
-            ("", ""),
-            "--endpoint: 'http://c:99999' is wrong; give a URL",
-        ),
-        (
-            (Some("http://a b?token=x"), None),
-            ("", ""),
-            "--endpoint: 'http://a b' is wrong; give a URL",
-        ),
-    ] {
-        let error = read(call, &[variables]).expect_err(expected);
+    for line in WRONG.trim().lines() {
+        let (case, expected) = line.split_once(" => ").expect(line);
+        let error = Case::parse(case).read().expect_err(line);
         assert!(error.starts_with(expected), "{error}");
     }
 }
@@ -385,7 +293,10 @@ fn a_file_that_is_not_pem_is_named() {
         ("/nowhere.pem".as_ref(), "cannot read '/nowhere.pem'"),
     ] {
         let given = Given::new("OTEL_EXPORTER_OTLP_CERTIFICATE", path.to_str());
-        let error = given.expect("a path").read_pem().expect_err("not PEM");
+        let error = given
+            .expect("a path")
+            .read_pem(|path| std::fs::read(path))
+            .expect_err("not PEM");
         let name = "OTEL_EXPORTER_OTLP_CERTIFICATE: ";
         assert!(
             error.starts_with(name) && error.contains(expected),

@@ -1,118 +1,188 @@
-//! Log records as readable lines on standard output.
+//! Log records on standard output, as lines.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
-use serde_json::Value;
+use tokio::sync::Mutex;
 
-use crate::record::json;
 use crate::verdict::{Reason, Refusal, Verdict};
 
-/// The maximum length of a value, in characters.
-const MAX_VALUE: usize = 200;
+/// The maximum time for writing the lines of a request. A pipe takes nothing while nobody reads it.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// A line for each record: its time, its event name, and some attributes.
-#[derive(Clone, Copy, Debug)]
-pub struct Lines {
-    /// The attributes of the actor: the first that is there is shown, without its name.
-    pub actor: &'static [&'static str],
-    /// Other attributes, and their short names.
-    pub shown: &'static [(&'static str, &'static str)],
+/// The pause before a non-blocking pipe that is full is tried again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Makes the lines of an encoded request.
+pub type Render = fn(Bytes) -> Result<Vec<u8>, String>;
+
+/// Returns a request as one line of OTLP JSON, the form of OpenTelemetry's file exporter.
+///
+/// # Errors
+/// If it is not an `ExportLogsServiceRequest`.
+pub fn json_line(request: Bytes) -> Result<Vec<u8>, String> {
+    let request = ExportLogsServiceRequest::decode(request).map_err(|error| error.to_string())?;
+    let mut line = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+    line.push(b'\n');
+    Ok(line)
 }
 
-// === impl Lines ===
+/// Writes the lines of a request on a thread of their own. `is_cut` says whether the last line may be incomplete. It stays locked
+/// while lines are written, also after the time limit, so that no two requests are mixed.
+pub(crate) async fn print(render: Render, request: Bytes, is_cut: Arc<Mutex<bool>>) -> Verdict {
+    let writing = async {
+        let mut is_cut = is_cut.lock_owned().await;
+        let write = move || {
+            // An empty request only asks whether there is a collector.
+            let lines = Some(request).filter(|request| !request.is_empty());
+            let lines = lines.map(render).transpose();
+            let lines = lines.map_err(|error| refusal(Reason::BadRecord, error))?;
+            // Without the buffer of `Stdout`, which keeps lines that could not be written.
+            let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+            let lines = lines.unwrap_or_default();
+            let written = stdout.and_then(|mut out| write(&mut out, &mut is_cut, &lines));
+            written.map_err(|error| refusal(Reason::Unavailable, error))
+        };
+        let written = tokio::task::spawn_blocking(write).await;
+        written.unwrap_or_else(|error| Err(refusal(Reason::Unavailable, error)))
+    };
+    let unread = format!("nobody reads it for {MAX_TIME:?}");
+    let written = tokio::time::timeout(MAX_TIME, writing).await;
+    let written = written.unwrap_or_else(|_| Err(refusal(Reason::Timeout, unread)));
+    written.map_or_else(Verdict::Refused, |()| Verdict::Accepted)
+}
 
-impl Lines {
-    /// Prints the records of an encoded request, in local time.
-    pub(crate) fn print(&self, body: Bytes) -> Verdict {
-        match self.try_print(body) {
-            Ok(()) => Verdict::Accepted,
-            Err(error) => {
-                let message = format!("cannot write to standard output: {error}");
-                Verdict::Refused(Refusal::new(Reason::Unavailable, message))
+fn refusal(reason: Reason, error: impl std::fmt::Display) -> Refusal {
+    Refusal::new(reason, format!("cannot write to standard output: {error}"))
+}
+
+/// Writes lines. A line that was cut by a failure is ended first: otherwise the next one would be lost with it.
+fn write(out: &mut impl Write, is_cut: &mut bool, lines: &[u8]) -> io::Result<()> {
+    let end: &[u8] = if *is_cut { b"\n" } else { b"" };
+    for mut rest in [end, lines] {
+        while !rest.is_empty() {
+            match out.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    rest = &rest[written..];
+                    *is_cut = !rest.is_empty();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
+                Err(error) => return Err(error),
             }
         }
     }
-
-    fn try_print(&self, body: Bytes) -> std::io::Result<()> {
-        let request = ExportLogsServiceRequest::decode(body).map_err(std::io::Error::other)?;
-        let scopes = request.resource_logs.iter().flat_map(|r| &r.scope_logs);
-        let zone = TimeZone::system();
-        let mut out = std::io::stdout().lock();
-        for record in scopes.flat_map(|scope| &scope.log_records) {
-            writeln!(out, "{}", self.line(record, &zone))?;
-        }
-        out.flush()
-    }
-
-    fn line(&self, record: &LogRecord, zone: &TimeZone) -> String {
-        let time = Timestamp::from_nanosecond(record.time_unix_nano.into()).unwrap_or_default();
-        let time = time.to_zoned(zone.clone());
-        let actor = self.actor.iter().find_map(|key| text(record, key));
-        let mut line = format!(
-            "{:.3} {:<40} {:<20}",
-            time.time(),
-            record.event_name,
-            actor.as_deref().unwrap_or("-")
-        );
-        for (key, name) in self.shown {
-            match text(record, key) {
-                Some(value) if value.contains(' ') => line.push_str(&format!(" {name}={value:?}")),
-                Some(value) => line.push_str(&format!(" {name}={value}")),
-                None => {}
-            }
-        }
-        line
-    }
-}
-
-fn text(record: &LogRecord, key: &str) -> Option<String> {
-    let mut attributes = record.attributes.iter();
-    let attribute = attributes.find(|attribute| attribute.key == key)?;
-    match json(attribute.value.clone()) {
-        Value::String(text) => {
-            let tame = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-            Some(tame.take(MAX_VALUE).collect())
-        }
-        value => Some(value.to_string()),
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::{Meta, RecordWriter, Scalar};
-    use opentelemetry_proto::tonic::logs::v1::ScopeLogs;
+    use crate::{Envelope, Meta, RecordWriter, Redaction, Scalar};
+
+    crate::places! {
+        /// No member becomes an attribute.
+        Nothing { Id: Root b"id", }
+    }
+
+    const BODY: &str =
+        r#"{"id":9007199254740993,"ratio":0.5,"ok":true,"none":null,"list":["a\n\"b\"",{}]}"#;
+
+    fn request() -> Bytes {
+        let mut record = Vec::new();
+        let mut writer = RecordWriter::begin(false, &mut record);
+        writer.body::<Nothing>(BODY, &Redaction::default(), &mut String::new());
+        writer.attribute("user.id", &Scalar::Int(-5));
+        writer.end(&Meta {
+            time: 1_700_000_000_123_456_789,
+            observed: 1_700_000_001_000_000_000,
+            event_name: "task.done",
+            trace: Some(([0xab; 16], [0x0c; 8])),
+        });
+        let resource = [("service.name".to_owned(), "test".to_owned())].into();
+        Envelope::new(resource, "scope", "1").request([Bytes::from(record)].iter())
+    }
 
     #[test]
-    fn a_record_is_one_readable_line() {
-        let mut bytes = Vec::new();
-        let mut writer = RecordWriter::begin(false, &mut bytes);
-        for (key, value) in [
-            ("name", "Ada Lovelace"),
-            ("deal", "Big"),
-            ("phase", "Pilot\nphase"),
+    fn a_request_is_one_line_of_otlp_json() {
+        let line = json_line(request()).expect("a request");
+        assert!(line.ends_with(b"\n") && line.iter().filter(|byte| **byte == b'\n').count() == 1);
+        let read: Value = serde_json::from_slice(&line).expect("JSON");
+        let logs = &read["resourceLogs"][0];
+        let attribute = json!({ "key": "service.name", "value": { "stringValue": "test" } });
+        assert_eq!(logs["resource"]["attributes"], json!([attribute]));
+        let record = &logs["scopeLogs"][0]["logRecords"][0];
+        let member = |key: &str, value: Value| json!({ "key": key, "value": value });
+        let list = json!([{ "stringValue": "a\n\"b\"" }, { "kvlistValue": { "values": [] } }]);
+        let members = json!([
+            member("id", json!({ "intValue": "9007199254740993" })),
+            member("ratio", json!({ "doubleValue": 0.5 })),
+            member("ok", json!({ "boolValue": true })),
+            member("none", json!({})),
+            member("list", json!({ "arrayValue": { "values": list } })),
+        ]);
+        for (field, expected) in [
+            ("timeUnixNano", json!("1700000000123456789")),
+            ("observedTimeUnixNano", json!("1700000001000000000")),
+            ("severityNumber", json!(9)),
+            ("severityText", json!("INFO")),
+            ("eventName", json!("task.done")),
+            ("traceId", json!("ab".repeat(16))),
+            ("spanId", json!("0c".repeat(8))),
+            (
+                "attributes",
+                json!([member("user.id", json!({ "intValue": "-5" }))]),
+            ),
+            ("body", json!({ "kvlistValue": { "values": members } })),
         ] {
-            writer.attribute(key, &Scalar::Text(value.into()));
+            assert_eq!(record[field], expected, "{field}");
         }
-        writer.end(&Meta {
-            time: 36_000_123_000_000,
-            event_name: "task.done",
-            ..Meta::default()
-        });
-        let scope = ScopeLogs::decode(bytes.as_slice()).expect("decodes");
-        let lines = Lines {
-            actor: &["full_name", "name"],
-            shown: &[("deal", "d"), ("none", "n"), ("phase", "p")],
-        };
-        assert_eq!(
-            lines.line(&scope.log_records[0], &TimeZone::UTC),
-            "10:00:00.123 task.done                                Ada Lovelace         d=Big p=\"Pilot phase\""
-        );
+        let again: ExportLogsServiceRequest = serde_json::from_slice(&line).expect("OTLP JSON");
+        assert_eq!(again.encode_to_vec(), request());
+    }
+
+    /// Takes a number of bytes, some at a time, and fails then.
+    struct Failing(Vec<u8>, usize);
+
+    impl Write for Failing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.1).min(3);
+            if taken == 0 {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            self.1 -= taken;
+            self.0.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_ended_before_the_next() {
+        for (room, expected) in [(0, ""), (4, "{\"a\"\n"), (8, "")] {
+            let (mut out, mut is_cut) = (Failing(Vec::new(), room), false);
+            let first = write(&mut out, &mut is_cut, b"{\"a\":1}\n");
+            assert_eq!(first.is_ok(), room == 8);
+            for room in [0, usize::MAX] {
+                out.1 = room;
+                let _ = write(&mut out, &mut is_cut, b"{\"a\":1}\n");
+            }
+            let again = if room == 8 { "{\"a\":1}\n" } else { "" };
+            let expected = format!("{expected}{again}{{\"a\":1}}\n");
+            assert_eq!(String::from_utf8_lossy(&out.0), expected, "{room}");
+        }
     }
 }

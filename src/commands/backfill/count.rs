@@ -1,13 +1,12 @@
 //! `--to openmetrics FILE`: the counters of the history as the exporter would have shown them; and `--dry-run`.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::Filters;
 use tokio_util::sync::CancellationToken;
 
-use super::samples::Grid;
+use super::samples::{Counts, Grid};
 use super::{Failure, Plan, file};
 use crate::commands::print;
 use crate::ledger::{self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind};
@@ -24,15 +23,6 @@ struct Counter {
     max_actors: usize,
     grid: Grid,
     counts: Mutex<Counts>,
-}
-
-/// The increases of each series, by activity type and actor, and then by time in seconds.
-#[derive(Default)]
-pub(super) struct Counts {
-    pub(super) series: BTreeMap<(String, Option<String>), BTreeMap<i64, u64>>,
-    actors: HashSet<String>,
-    pub(super) events: u64,
-    times: Option<(Timestamp, Timestamp)>,
 }
 
 pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(), Failure> {

@@ -1,11 +1,13 @@
 //! `--to otlp`: stores the history in the file of `--progress`, and delivers it, oldest first, by the exporter's own relay.
 
-use otlp_logs::Sender;
+use std::io::Write as _;
+
+use otlp_logs::{Sender, Target};
 use tokio_util::sync::CancellationToken;
 
 use super::progress::Progress;
 use super::{Failure, Plan, stopped};
-use crate::commands::print;
+use crate::commands::{print, printed};
 use crate::health::Health;
 use crate::ledger::{self, LedgerError, LedgerHandle};
 use crate::relay::{Delivery, Relay};
@@ -66,9 +68,14 @@ pub(super) async fn run(
             "{count} could not be delivered or read: orgdata-exporter dead-letters list --state.path {path}\n"
         ),
     };
-    print(format!(
+    let summary = format!(
         "Delivered {delivered}, service.instance.id {instance}; the history is complete. For another one set --progress to another file\n{dead_letters}"
-    ))
+    );
+    match otlp.target {
+        Target::Collector(_) => print(&summary),
+        // Standard output has the records.
+        Target::Stdout(_) => printed(std::io::stderr().write_all(summary.as_bytes())),
+    }
 }
 
 /// Shows the progress until nothing waits any more.

@@ -5,8 +5,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::count::Counts;
-use super::samples::Grid;
+use super::samples::{Counts, Grid};
 use crate::commands::check_writable;
 use crate::util::counted;
 

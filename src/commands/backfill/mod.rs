@@ -26,7 +26,7 @@ use super::Failure;
 use crate::cli::{self, ExporterSettings, values};
 use crate::ledger::{self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError};
 use crate::metrics::Metrics;
-use crate::tail::{self, Start, Tail, TailError};
+use crate::tail::{self, Exclude, Start, Tail, TailError};
 
 /// Prometheus keeps its last hours in memory: blocks must not have samples of that time.
 const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
@@ -166,7 +166,10 @@ impl Plan {
             reread_interval: Duration::MAX,
             reread_window: Duration::ZERO,
             page_size: self.args.flags.api.page_size,
-            excluded: tail::Excluded::default(),
+            excluded: tail::Excluded {
+                records: Exclude::new(self.args.flags.otlp.exclude_activity_types.clone()),
+                ..tail::Excluded::default()
+            },
         };
         let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), settings);
         Ok((tail.for_backfill(self.until), ledger, metrics))

@@ -5,10 +5,19 @@
 //! are samples at each step for [`FILL`] before and after every increase. The error of a window is at most a step in [`FILL`],
 //! or in the window if that is shorter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+/// The increases of each series, by activity type and actor, and then by time in seconds.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) series: BTreeMap<(String, Option<String>), BTreeMap<i64, u64>>,
+    pub(super) actors: HashSet<String>,
+    pub(super) events: u64,
+    pub(super) times: Option<(Timestamp, Timestamp)>,
+}
 
 /// How long there are samples before and after each increase, in seconds.
 const FILL: i64 = 15 * 60;

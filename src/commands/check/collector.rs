@@ -12,8 +12,10 @@ use crate::util::sanitize;
 
 /// Sends a request without records.
 pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Outcome {
-    let Some(Target::Collector(connection)) = delivery.map(|delivery| &delivery.target) else {
-        return good("none, so no log records are sent (--otlp.endpoint)");
+    let connection = match delivery.map(|delivery| &delivery.target) {
+        Some(Target::Collector(connection)) => connection,
+        Some(Target::Stdout(_)) => return good("log records go to standard output"),
+        None => return good("none, so no log records are sent (--otlp.endpoint)"),
     };
     let mut connection = connection.clone();
     connection.timeout = connection.timeout.min(limit);

@@ -26,6 +26,7 @@ struct Held {
     waiting: u64,
     gaps: u64,
     late: u64,
+    delivered_through: Option<Timestamp>,
 }
 
 impl World {
@@ -122,6 +123,7 @@ impl World {
                 return Err(format!("{above} was taken before {missing:?} below it"));
             }
         }
+        self.check_watermarks(state, &held)?;
         if self.plan.retention.is_none() && held.gaps > 0 {
             return Err("a gap is reported, but nothing was lost".to_owned());
         }
@@ -133,6 +135,34 @@ impl World {
             return Err(format!("the file has {bytes} bytes"));
         }
         state.files.counted = held.counts;
+        Ok(())
+    }
+
+    /// What was listed by the time of a watermark, and is no documented exception, is counted or delivered; and watermarks never fall.
+    fn check_watermarks(&self, state: &mut State, held: &Held) -> Result<(), String> {
+        let watermarks = [held.tail.complete_through, held.delivered_through];
+        let last = std::mem::replace(&mut state.watermarks, watermarks);
+        if watermarks[0] < last[0] || watermarks[1] < last[1] {
+            return Err(format!("a watermark fell: {last:?}, {watermarks:?}"));
+        }
+        // Between the clocks, and the whole seconds of `Date`.
+        let apart = SignedDuration::from_millis(self.plan.ahead.abs() + 1000);
+        let collector = &state.collector;
+        // Late ones are an exception, wherever they are listed.
+        let is_punctual = |row: &&Row| row.in_order && !row.is_late && !row.gone;
+        for row in state.rows.iter().filter(is_punctual) {
+            let is_by = |through: Option<Timestamp>| Some(row.created + apart) < through;
+            if row.live && is_by(watermarks[0]) && !row.known {
+                return Err(format!("{} is not known: {watermarks:?}", row.id));
+            }
+            let is_wanted = row.live || self.is_history(state, row);
+            let is_settled = collector.taken.contains_key(&row.id)
+                || collector.refused.contains(&row.id)
+                || collector.partly.contains(&row.id);
+            if is_wanted && is_by(watermarks[1]) && !is_settled && !row.malformed {
+                return Err(format!("{} is not delivered: {watermarks:?}", row.id));
+            }
+        }
         Ok(())
     }
 
@@ -382,7 +412,10 @@ impl World {
 /// Reads the file as another process does.
 fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
     let query = |sql| reader.prepare_cached(sql);
-    let tail: String = query("SELECT tail FROM state")?.query_row([], |row| row.get(0))?;
+    let (tail, delivered): (String, Option<i64>) =
+        query("SELECT tail, delivered_through FROM state")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let delivered_through = delivered.map(Timestamp::from_microsecond).transpose()?;
     let mut counts = Counts::new();
     let mut events = query("SELECT activity_type, actor, count FROM events")?;
     let mut rows = events.query([])?;
@@ -406,6 +439,7 @@ fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
         tail: serde_json::from_str(&tail)?,
         counts,
         known,
+        delivered_through,
         waiting: number("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?,
         gaps: number("SELECT coalesce(sum(value), 0) FROM totals WHERE name = 'gaps'")?,
         late: number("SELECT coalesce(sum(value), 0) FROM totals WHERE name = 'late'")?,

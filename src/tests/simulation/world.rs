@@ -60,6 +60,8 @@ pub(super) struct State {
     pub(super) was_empty: bool,
     /// The first pass is done.
     pub(super) begun: bool,
+    /// Complete and delivered through, at the last commit.
+    pub(super) watermarks: [Option<Timestamp>; 2],
     pub(super) history_floor: Option<Timestamp>,
     /// Until then the key file holds an old key.
     pub(super) old_key_until: Duration,
@@ -102,6 +104,8 @@ pub(super) struct Row {
     pub(super) number: usize,
     /// It arrived on top of the listing.
     pub(super) in_order: bool,
+    /// It arrived some time after its creation.
+    pub(super) is_late: bool,
     /// If the service deletes it before it is read, nothing shows that.
     pub(super) leaves_no_trace: bool,
     /// It has no type.
@@ -255,6 +259,7 @@ impl World {
                 row.known = backup.known.contains(&row.id);
             }
             state.collector.forget_since(&backup.delivered);
+            state.watermarks = [None; 2];
             state.note("restored", 0, 0);
         } else if which < 3
             && let Some(copy) = state.files.copy()
@@ -501,6 +506,8 @@ impl World {
                 malformed: entry.activity_type.is_empty(),
                 series: (entry.activity_type, actor),
                 in_order: newest <= Some(entry.created_at),
+                is_late: mark.is_some()
+                    && entry.created_at < self.sim.now() - Duration::from_secs(1),
                 leaves_no_trace: false,
                 gone: false,
                 known: false,

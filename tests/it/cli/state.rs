@@ -50,7 +50,7 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
         (
             "newer.db",
             "UPDATE state SET schema_version = 9",
-            "written by another version of this program (schema 9, not 5); run that version, or set",
+            "written by another version of this program (schema 9, not 6); run that version, or set",
         ),
     ] {
         let database = rusqlite::Connection::open(at(file)).unwrap();

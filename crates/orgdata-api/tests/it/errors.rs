@@ -6,211 +6,115 @@ use crate::peer::{NO_TICKETS, Peer, Reply, answer, head, json};
 use crate::support::fast;
 use crate::support::{KEY, Subject};
 
-const HTML: &str = "<!DOCTYPE html><html><body>Bad gateway</body></html>";
+/// Answers (status, content type or `now` for a `Retry-After` of 0, body), and the reason and words of the errors that they
+/// must become.
+const CASES: &str = r#"
+401 json {"message":"No such key"} => unauthorized | API key | No such key
+401 json => unauthorized
+403 json {"error":"Missing scope"} => forbidden | activity_logs:read | Missing scope
+403 html <p>Bad gateway => forbidden | activity_logs:read
+404 json {"message":"No route"} => refused | --api.base-url | No route
+418 json {"message":"Short and stout"} => refused | Short and stout
+408 json {"message":"Too slow"} => timeout | not answered in time | Too slow
+400 json upstream said no => refused | upstream said no
+422 json {"error":"Bad","issues":[{"path":["a",0],"received":"X"}]} => refused | HTTP 422: Bad; [{"path":["a",0],"received":"X"}]
+500 json {"message":"a\nb"} => server_error | HTTP 500: a b
+502 html <p>Bad gateway => server_error | Bad gateway
+503 - {"a":1e400} => server_error | HTTP 503: {"a":1e400}
+503 now => server_error
+429 now {} => rate_limited | too many requests | asked to wait 0s
+200 html <p>Hello => malformed | text/html | not JSON | login page
+200 json <p>Hello => malformed | not JSON
+200 - upstream gone => malformed | login page: upstream gone
+200 - Unknown key demo-key => malformed | Unknown key [secret]
+200 json => malformed | the answer is empty
+204 json => malformed | the answer is empty
+200 json {"items":[{"id":"a => malformed | cut off after 18 bytes
+200 json {"message":"Try later"} => malformed | not a page of this listing | items is missing
+200 json {"items":1} => malformed | items is a number instead of an array
+200 json [{"id":"a"}] => malformed | not a page of this listing
+"#;
 
-/// An answer and the error that it must become.
-struct Case {
-    reply: Reply,
-    reason: &'static str,
-    says: Vec<&'static str>,
-}
-
-fn case(reply: Reply, reason: &'static str, says: &[&'static str]) -> Case {
-    Case {
-        reply,
-        reason,
-        says: says.to_vec(),
+/// Asserts that a client counts an answer under a reason as often as it requests it, and that the error is a line with these
+/// words.
+async fn assert_error(reply: Reply, reason: &str, words: &[&str]) {
+    let name = format!("{reply:?}");
+    let peer = Peer::always(reply).await;
+    let subject = Subject::new(&peer.url());
+    let error = subject.refused().await;
+    assert_eq!(error.reason().as_str(), reason, "{error}");
+    let attempts = match reason {
+        // The loop asks for a smaller page.
+        "timeout" => 2,
+        _ if error.is_transient() => 4,
+        _ => 1,
+    };
+    let counted = (peer.count(), subject.failures(reason));
+    assert_eq!(counted, (attempts, attempts), "{error}");
+    let text = error.to_string();
+    assert!(!text.contains('\n') && text.len() < 1000, "{text}");
+    for part in words {
+        assert!(text.contains(part), "no {part:?} in {text:?}: {name}");
     }
 }
 
-fn html(status: &str) -> Reply {
-    answer(status, &["content-type: text/html"], HTML)
-}
-
-async fn check(cases: Vec<Case>) {
-    let checks = cases.into_iter().map(
-        |Case {
-             reply,
-             reason,
-             says,
-         }| async move {
-            let name = format!("{reply:?}");
-            let peer = Peer::always(reply).await;
-            let subject = Subject::new(&peer.url());
-            let error = subject.refused().await;
-            assert_eq!(error.reason().as_str(), reason, "{error}");
-            let attempts = match reason {
-                // The loop asks for a smaller page.
-                "timeout" => 2,
-                _ if error.is_transient() => 4,
-                _ => 1,
-            };
-            assert_eq!(
-                (peer.count(), subject.failures(reason)),
-                (attempts, attempts),
-                "{error}"
-            );
-            let text = error.to_string();
-            assert!(
-                !text.contains('\n') && text.len() < 1000,
-                "not one readable line: {text}"
-            );
-            for part in says {
-                assert!(
-                    text.contains(part),
-                    "{part:?} is missing in {text:?}, for {name}"
-                );
-            }
-        },
-    );
-    fast(join_all(checks)).await;
+#[tokio::test(start_paused = true)]
+async fn failures_are_distinguished_and_say_what_to_do() {
+    let check = async |case: &'static str| {
+        let (reply, error) = case.split_once(" => ").unwrap();
+        let mut reply = reply.splitn(3, ' ');
+        let (status, kind) = (reply.next().unwrap(), reply.next().unwrap());
+        let headers: &[&str] = match kind {
+            "json" => &["content-type: application/json"],
+            "html" => &["content-type: text/html"],
+            "now" => &["retry-after: 0"],
+            _ => &[],
+        };
+        let body = reply.next().unwrap_or_default();
+        let mut words: Vec<&str> = error.split(" | ").collect();
+        let reason = words.remove(0);
+        let status_is_shown = format!("HTTP {status}");
+        words.push(&status_is_shown);
+        assert_error(answer(status, headers, body), reason, &words).await;
+    };
+    fast(join_all(CASES.trim().lines().map(check))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_distinguished_and_say_what_to_do() {
-    check(vec![
-        case(
-            json("401 Unauthorized", r#"{"message":"No such key"}"#),
-            "unauthorized",
-            &["HTTP 401", "API key", "No such key"],
-        ),
-        case(
-            json("403 Forbidden", r#"{"error":"Missing scope"}"#),
-            "forbidden",
-            &["HTTP 403", "activity_logs:read", "Missing scope"],
-        ),
-        case(
-            json("404 Not Found", r#"{"message":"No route"}"#),
-            "refused",
-            &["HTTP 404", "--api.base-url", "No route"],
-        ),
-        case(
-            json("418 Teapot", r#"{"message":"Short and stout"}"#),
-            "refused",
-            &["HTTP 418", "Short and stout"],
-        ),
-        case(
-            json("408 Request Timeout", r#"{"message":"Too slow"}"#),
-            "timeout",
-            &["HTTP 408", "not answered in time", "Too slow"],
-        ),
-        case(
-            json("400 Bad Request", "upstream said no"),
-            "refused",
-            &["HTTP 400", "upstream said no"],
-        ),
-        case(json("401 Unauthorized", ""), "unauthorized", &["HTTP 401"]),
-    ])
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn failures_of_the_service_and_of_the_network_are_distinguished() {
+async fn answers_that_break_off_are_distinguished() {
     let cut = head("200 OK", &["content-type: application/json"], 100) + r#"{"items":["#;
-    check(vec![
-        case(
-            json(
-                "500 Internal Server Error",
-                r#"{"message":"An unknown error"}"#,
-            ),
-            "server_error",
-            &["HTTP 500", "An unknown error"],
-        ),
-        case(
-            answer("503 Service Unavailable", &["retry-after: 0"], ""),
-            "server_error",
-            &["HTTP 503"],
-        ),
-        case(
-            answer("429 Too Many Requests", &["retry-after: 0"], "{}"),
-            "rate_limited",
-            &["HTTP 429", "asked to wait 0s"],
-        ),
-        case(
-            html("502 Bad Gateway"),
-            "server_error",
-            &["HTTP 502", "Bad gateway"],
-        ),
-        case(
-            html("200 OK"),
-            "malformed",
-            &["HTTP 200", "text/html", "login page"],
-        ),
-        case(
-            html("403 Forbidden"),
-            "forbidden",
-            &["HTTP 403", "activity_logs:read"],
-        ),
-        case(
-            json("200 OK", r#"{"items":[{"id":"a"#),
-            "malformed",
-            &["cut off after 18 bytes"],
-        ),
-        case(
-            Reply::Bytes(cut.clone().into_bytes()),
-            "malformed",
-            &["cut off after 10 bytes"],
-        ),
-        case(Reply::Reset(cut.into_bytes()), "malformed", &["cut off"]),
-        case(json("200 OK", ""), "malformed", &["empty"]),
-        case(json("204 No Content", ""), "malformed", &["HTTP 204"]),
-        case(
-            json("200 OK", r#"{"message":"Try later"}"#),
-            "malformed",
-            &["not a page of this listing", "items is missing"],
-        ),
-        case(
-            json("200 OK", r#"[{"id":"a"}]"#),
-            "malformed",
-            &["not a page of this listing"],
-        ),
-        case(
-            answer("200 OK", &[], format!("Unknown key {KEY}")),
-            "malformed",
-            &["Unknown key [secret]"],
-        ),
-        case(
-            Reply::Bytes((head("200 OK", &[], usize::MAX) + NO_TICKETS).into_bytes()),
-            "connect",
-            &["message head is too large"],
-        ),
-    ])
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refusal_counts_also_when_its_body_never_ends() {
     let begun =
         |status: &str| (head(status, &["retry-after: 0"], 1000) + r#"{"message":"#).into_bytes();
-    let endless = |status: &str| Reply::Endless(begun(status), vec![b'x'; 65_536]);
-    check(vec![
-        case(
-            Reply::Bytes(begun("401 Unauthorized")),
-            "unauthorized",
-            &["HTTP 401"],
-        ),
-        case(
-            Reply::Reset(begun("403 Forbidden")),
-            "forbidden",
-            &["HTTP 403"],
-        ),
-        case(
-            Reply::Bytes(begun("429 Too Many Requests")),
-            "rate_limited",
-            &["HTTP 429", "asked to wait 0s"],
-        ),
-        case(endless("401 Unauthorized"), "unauthorized", &["HTTP 401"]),
-    ])
+    let flood = Reply::Endless(begun("401 Unauthorized"), vec![b'x'; 65_536]);
+    let long = (head("200 OK", &[], usize::MAX) + NO_TICKETS).into_bytes();
+    let cut_off = &["cut off after 10 bytes"];
+    fast(async {
+        tokio::join!(
+            assert_error(Reply::Bytes(cut.clone().into()), "malformed", cut_off),
+            assert_error(Reply::Reset(cut.into()), "malformed", &["cut off"]),
+            assert_error(
+                Reply::Bytes(long),
+                "connect",
+                &["message head is too large"]
+            ),
+            // The status says enough.
+            assert_error(Reply::Bytes(begun("401 Un")), "unauthorized", &["HTTP 401"]),
+            assert_error(Reply::Reset(begun("403 No")), "forbidden", &["HTTP 403"]),
+            assert_error(
+                Reply::Bytes(begun("429 Wait")),
+                "rate_limited",
+                &["wait 0s"]
+            ),
+            assert_error(flood, "unauthorized", &["HTTP 401"]),
+        )
+    })
     .await;
     // A silent one takes the time limit once and has the same reason.
     let peer = Peer::always(Reply::Held(begun("401 Unauthorized"))).await;
     let mut settings = crate::support::settings(&peer.url());
     settings.timeout = std::time::Duration::from_millis(200);
-    assert_eq!(
-        Subject::with(settings).refused().await.reason().as_str(),
-        "unauthorized"
-    );
-    assert_eq!(peer.count(), 1);
+    let error = Subject::with(settings).refused().await;
+    assert_eq!((error.reason().as_str(), peer.count()), ("unauthorized", 1));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use orgdata_api::Settings;
 
-use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, Reply, head, json};
+use crate::peer::{NO_ENTRIES, Peer, Reply, head, json};
 use crate::support::{Subject, settings};
 
 /// The time limit of a request.
@@ -125,22 +125,4 @@ async fn nesting_of_any_depth_does_no_harm() {
             .to_string()
             .starts_with("HTTP 400")
     );
-}
-
-#[tokio::test]
-async fn odd_counts_are_ignored() {
-    for (total, known) in [
-        ("1e400", false),
-        ("-1", false),
-        ("0.5", false),
-        ("18446744073709551616", false),
-        ("3.0", true),
-    ] {
-        let body = NO_TICKETS.replace("\"totalCount\":0", &format!("\"totalCount\":{total}"));
-        let peer = Peer::always(json("200 OK", body)).await;
-        match Subject::new(&peer.url()).client.ticket_page(100, 0).await {
-            Ok(page) => assert_eq!(page.total_count.is_some(), known, "{total}"),
-            Err(error) => assert_eq!(error.reason().as_str(), "malformed", "{total}: {error}"),
-        }
-    }
 }

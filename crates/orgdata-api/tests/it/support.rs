@@ -43,6 +43,7 @@ pub(crate) fn settings(base_url: &str) -> Settings {
         timeout: Duration::from_secs(10),
         max_requests_per_second: 1000.0,
         ca_file: None,
+        read_file: |path| std::fs::read(path),
         filters: Filters::default(),
     }
 }

@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orgdata_api::{Client, Settings};
+use orgdata_api::Settings;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::peer::{NO_ENTRIES, head};
-use crate::support::{Recorder, Subject, settings};
+use crate::support::{Subject, settings};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -96,21 +96,4 @@ async fn an_untrusted_server_is_refused_with_the_reason_and_what_to_do() {
             && text.contains("--api.ca-file"),
         "{text}"
     );
-}
-
-#[test]
-fn a_file_without_certificates_is_named() {
-    let empty = tempfile::NamedTempFile::new().expect("a file");
-    let key = file("server.key");
-    for path in [empty.path(), &key, Path::new("/nonexistent/ca.pem")] {
-        let settings = Settings {
-            ca_file: Some(path.to_owned()),
-            ..settings("https://localhost")
-        };
-        let error = Client::new(settings, Recorder::default()).expect_err("refused");
-        assert!(
-            error.contains(&path.display().to_string()) && !error.contains('\n'),
-            "{error}"
-        );
-    }
 }

@@ -119,6 +119,7 @@ impl Case {
             timeout: Duration::from_secs(10),
             max_requests_per_second: 1e6,
             ca_file: None,
+            read_file: |path| std::fs::read(path),
             filters: Filters::default(),
         };
         static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {

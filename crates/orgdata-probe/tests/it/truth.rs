@@ -50,7 +50,9 @@ fn change(readings: &mut Readings, rng: &mut Rng) {
         TotalCount::Off(-249),
         TotalCount::PageLength,
     ];
-    match rng.u8(..20) {
+    match rng.u8(..22) {
+        20 => readings.time_cursors = true,
+        21 => readings.behind = rng.usize(..5),
         0 => readings.after = AfterReading::Newest,
         1 => readings.after_inclusive = true,
         2 => readings.before_inclusive = true,

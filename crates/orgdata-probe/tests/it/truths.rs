@@ -37,7 +37,11 @@ pub(crate) fn is_right(case: &Case, question: &str, answer: &str) -> bool {
             ExpiredReading::Empty => is("an empty page"),
             ExpiredReading::Newest => is("the first page"),
         };
-    let expired = by_fault || by_reading;
+    // In the order of arrival, a time is above all entries.
+    let is_above = readings.time_cursors && readings.key == KeyReading::Arrival;
+    let expired = by_fault || by_reading || is_above && is("the first page");
+    // A cursor that names all entries of its time returns its own again.
+    let is_inclusive = readings.before_inclusive || readings.time_cursors;
     let flag = |reading| match reading {
         FlagReading::Right => is("right"),
         _ => is("wrong"),
@@ -51,7 +55,7 @@ pub(crate) fn is_right(case: &Case, question: &str, answer: &str) -> bool {
             KeyReading::CreatedAt => part == "createdAt",
             KeyReading::Arrival => part == "arrival",
         }),
-        "end of the listing" if readings.before_inclusive => {
+        "end of the listing" if is_inclusive => {
             is("the last endCursor leads to the last entry again")
         }
         "end of the listing" => is("the last endCursor leads to an empty page"),
@@ -61,7 +65,7 @@ pub(crate) fn is_right(case: &Case, question: &str, answer: &str) -> bool {
         "limit of 0" | "limit of 1001" | "made-up cursor" | "unknown type" => is("refused"),
         "unknown deal" => is("the first page"),
         "unknown e-mail address" => is("an empty page"),
-        "before" if readings.before_inclusive => is("inclusive") || expired,
+        "before" if is_inclusive => is("inclusive") || expired,
         "before" => is("exclusive") || expired,
         "before and after together" => is("both apply"),
         "after with more than a page" => match readings.after {

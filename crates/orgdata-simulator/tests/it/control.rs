@@ -132,7 +132,7 @@ async fn a_wrong_command_is_refused_with_the_reason() {
         assert_eq!(status, 400, "{command}");
         assert!(message.contains(reason), "{command}: {message}");
     }
-    assert_eq!(sim.event_count(), 10);
+    assert_eq!(sim.truth().total, 10);
     assert_eq!(get(&sim, "/control/nothing").await.0, 404);
 }
 

@@ -33,7 +33,6 @@ async fn a_fault_answers_with_a_status_so_often_and_on_that_listing_only() {
             );
         }
     }
-    assert!(sim.faults().is_empty());
     for status in [401, 403, 404, 500] {
         let id = sim.fault(Fault::status(StatusCode::from_u16(status).unwrap()));
         assert_eq!(get(&sim, "/v1/tickets").await.0, status);

@@ -9,32 +9,25 @@ use orgdata_simulator::{
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{all_ids, audit, client, get, ids, raw, text, with_history};
+use crate::support::{
+    all_ids, audit, client, flags, get, ids, items, listed, raw, text, with_history,
+};
 
 #[tokio::test]
 async fn a_page_has_the_newest_entries_and_100_by_default() {
     let sim = with_history(1_500, |_| ()).await;
     let page = audit(&sim, "").await;
-    assert_eq!(page["items"].as_array().unwrap().len(), 100);
-    assert_eq!(
-        (&page["hasPrevious"], &page["hasMore"]),
-        (&json!(false), &json!(true))
-    );
+    assert_eq!((items(&page).len(), flags(&page)), (100, (false, true)));
     assert_eq!(page.as_object().unwrap().len(), 5);
-    let created: Vec<_> = page["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| item["createdAt"].as_str().unwrap())
-        .collect();
+    let created = items(&page).iter().map(|item| text(item, "createdAt"));
     assert!(created.is_sorted_by(|newer, older| newer >= older));
-    assert_eq!(ids(&audit(&sim, "limit=1000").await).len(), 1_000);
+    assert_eq!(listed(&sim, "limit=1000").await.len(), 1_000);
 }
 
 #[tokio::test]
 async fn paging_down_returns_every_entry_once_at_any_page_size() {
     let sim = with_history(250, |_| ()).await;
-    let whole = ids(&audit(&sim, "limit=1000").await);
+    let whole = listed(&sim, "limit=1000").await;
     assert_eq!(whole.len(), 250);
     for limit in [1, 7, 250] {
         assert_eq!(all_ids(&sim, &format!("limit={limit}")).await, whole);
@@ -48,26 +41,19 @@ async fn after_returns_the_page_next_to_the_cursor() {
     let cursor = text(&top, "startCursor").to_owned();
     let quiet = audit(&sim, &format!("after={cursor}")).await;
     assert_eq!(
-        (
-            quiet["items"].as_array().unwrap().len(),
-            text(&quiet, "startCursor")
-        ),
-        (0, cursor.as_str())
+        (items(&quiet).len(), text(&quiet, "startCursor")),
+        (0, &*cursor)
     );
     assert_eq!(
-        (
-            &quiet["endCursor"],
-            &quiet["hasPrevious"],
-            &quiet["hasMore"]
-        ),
-        (&Value::Null, &json!(false), &json!(true))
+        (&quiet["endCursor"], flags(&quiet)),
+        (&Value::Null, (false, true))
     );
 
     sim.add_events(25);
-    let new: Vec<_> = ids(&audit(&sim, "limit=25").await);
+    let new = listed(&sim, "limit=25").await;
     let mut seen = Vec::new();
     let mut page = audit(&sim, &format!("limit=10&after={cursor}")).await;
-    while !page["items"].as_array().unwrap().is_empty() {
+    while !items(&page).is_empty() {
         seen.splice(0..0, ids(&page));
         let next = text(&page, "startCursor").to_owned();
         page = audit(&sim, &format!("limit=10&after={next}")).await;
@@ -80,13 +66,9 @@ async fn after_can_return_the_newest_page_with_a_hole_beneath() {
     let sim = with_history(10, |config| config.readings.after = AfterReading::Newest).await;
     let cursor = text(&audit(&sim, "").await, "startCursor").to_owned();
     sim.add_events(25);
-    let newest = ids(&audit(&sim, "limit=10").await);
+    let newest = listed(&sim, "limit=10").await;
     let page = audit(&sim, &format!("limit=10&after={cursor}")).await;
-    assert_eq!(ids(&page), newest);
-    assert_eq!(
-        (&page["hasPrevious"], &page["hasMore"]),
-        (&json!(false), &json!(true))
-    );
+    assert_eq!((ids(&page), flags(&page)), (newest, (false, true)));
 }
 
 #[tokio::test]
@@ -100,20 +82,20 @@ async fn after_can_be_inclusive() {
 #[tokio::test]
 async fn before_and_after_together_give_what_lies_between() {
     let sim = with_history(30, |_| ()).await;
-    let all = ids(&audit(&sim, "").await);
+    let all = listed(&sim, "").await;
     let (top, bottom) = (audit(&sim, "limit=5").await, audit(&sim, "limit=20").await);
     let query = format!(
         "before={}&after={}",
         text(&top, "endCursor"),
         text(&bottom, "endCursor")
     );
-    assert_eq!(ids(&audit(&sim, &query).await), all[5..19]);
+    assert_eq!(listed(&sim, &query).await, all[5..19]);
     let upside_down = format!(
         "after={}&before={}",
         text(&top, "endCursor"),
         text(&bottom, "endCursor")
     );
-    assert!(ids(&audit(&sim, &upside_down).await).is_empty());
+    assert!(listed(&sim, &upside_down).await.is_empty());
 }
 
 #[tokio::test]
@@ -122,22 +104,19 @@ async fn a_cursor_survives_its_entry() {
     let middle = audit(&sim, "limit=50").await;
     let cursor = text(&middle, "endCursor").to_owned();
     sim.retain(20);
-    assert_eq!(sim.event_count(), 20);
-    assert_eq!(
-        ids(&audit(&sim, &format!("after={cursor}")).await).len(),
-        20
-    );
-    assert!(ids(&audit(&sim, &format!("before={cursor}")).await).is_empty());
+    assert_eq!(sim.truth().total, 20);
+    assert_eq!(listed(&sim, &format!("after={cursor}")).await.len(), 20);
+    assert!(listed(&sim, &format!("before={cursor}")).await.is_empty());
     sim.restore(5);
-    assert_eq!(sim.event_count(), 15);
-    assert_eq!(ids(&audit(&sim, "").await).len(), 15);
+    assert_eq!(sim.truth().total, 15);
+    assert_eq!(listed(&sim, "").await.len(), 15);
     sim.advance(Duration::from_secs(1));
     sim.add_events(3);
-    assert_eq!(ids(&audit(&sim, "").await).len(), 18);
+    assert_eq!(listed(&sim, "").await.len(), 18);
     sim.retain(3);
-    assert_eq!(sim.event_count(), 3);
+    assert_eq!(sim.truth().total, 3);
     sim.retain(0);
-    assert_eq!(sim.event_count(), 0);
+    assert_eq!(sim.truth().total, 0);
     let empty = audit(&sim, "").await;
     assert_eq!(
         empty,
@@ -152,7 +131,7 @@ async fn late_rows_fall_behind_the_cursor_or_come_on_top_as_the_key_says() {
         let cursor = text(&audit(&sim, "").await, "startCursor").to_owned();
         let before: HashSet<_> = all_ids(&sim, "limit=1000").await.into_iter().collect();
         sim.add_late(3, Duration::from_secs(3600));
-        let polled = ids(&audit(&sim, &format!("after={cursor}")).await);
+        let polled = listed(&sim, &format!("after={cursor}")).await;
         assert_eq!(polled.len(), if on_top { 3 } else { 0 });
         let after: HashSet<_> = all_ids(&sim, "limit=1000").await.into_iter().collect();
         assert_eq!((after.difference(&before).count(), after.len()), (3, 1_003));
@@ -162,117 +141,90 @@ async fn late_rows_fall_behind_the_cursor_or_come_on_top_as_the_key_says() {
 #[tokio::test]
 async fn events_come_with_the_clock_and_stay_when_it_goes_back() {
     let sim = with_history(0, |config| config.rate = 10.0).await;
-    assert!(ids(&audit(&sim, "").await).is_empty());
+    assert!(listed(&sim, "").await.is_empty());
     sim.advance(Duration::from_secs(60));
-    let count = ids(&audit(&sim, "limit=1000").await).len();
+    let count = listed(&sim, "limit=1000").await.len();
     assert!((590..=605).contains(&count), "{count}");
     let now = sim.now();
     sim.set_clock(now - jiff::SignedDuration::from_secs(30));
     sim.add_events(1);
-    assert_eq!(ids(&audit(&sim, "limit=1000").await).len(), count + 1);
+    assert_eq!(listed(&sim, "limit=1000").await.len(), count + 1);
     sim.set_rate(0.0);
     sim.advance(Duration::from_secs(600));
-    assert_eq!(ids(&audit(&sim, "limit=1000").await).len(), count + 1);
+    assert_eq!(listed(&sim, "limit=1000").await.len(), count + 1);
 }
 
 #[tokio::test]
 async fn an_entry_can_be_given_field_by_field() {
     let sim = with_history(5, |_| ()).await;
-    let fields = Fields::new()
-        .with("type", "DEAL_WON")
-        .with("dealId", 5007)
+    let fields = Fields::new().with("type", "DEAL_WON").with("dealId", 5007);
+    let fields = fields
         .with("actorUserId", 99)
         .with("targetUserId", Value::Null);
     let id = sim.add_entry(&fields).unwrap();
-    let page = audit(&sim, "limit=1").await;
-    let entry = &page["items"][0];
-    assert_eq!(
-        (&entry["id"], &entry["type"], &entry["deal"]["id"]),
-        (&json!(id), &json!("DEAL_WON"), &json!(5007))
-    );
-    assert_eq!(
-        (&entry["actorUser"]["id"], &entry["targetUser"]),
-        (&json!(99), &Value::Null)
-    );
-    let future = Fields::new()
-        .with("id", "from-the-future")
-        .with("createdAt", "2031-01-01T00:00:00Z")
-        .with("type", "BRAND_NEW");
-    sim.add_entry(&future).unwrap();
-    assert_eq!(ids(&audit(&sim, "limit=1").await), ["from-the-future"]);
-    assert_eq!(ids(&audit(&sim, "activityTypes=BRAND_NEW").await).len(), 1);
+    let entry = &audit(&sim, "limit=1").await["items"][0];
+    for (path, expected) in [
+        ("/id", json!(id)),
+        ("/type", json!("DEAL_WON")),
+        ("/deal/id", json!(5007)),
+        ("/actorUser/id", json!(99)),
+        ("/targetUser", Value::Null),
+    ] {
+        assert_eq!(entry.pointer(path), Some(&expected), "{path}");
+    }
+    let future = Fields::new().with("id", "from-the-future");
+    let future = future.with("createdAt", "2031-01-01T00:00:00Z");
+    sim.add_entry(&future.with("type", "BRAND_NEW")).unwrap();
+    assert_eq!(listed(&sim, "limit=1").await, ["from-the-future"]);
+    assert_eq!(listed(&sim, "activityTypes=BRAND_NEW").await.len(), 1);
     let error = sim.add_entry(&Fields::new().with("typ", "X")).unwrap_err();
     assert!(error.to_string().contains("typ"), "{error}");
-    sim.add_entry(
-        &Fields::new()
-            .with("id", Value::Null)
-            .with("odd", 7)
-            .unchecked(),
-    )
-    .unwrap();
-    let page = audit(&sim, "limit=2").await;
-    assert_eq!(
-        (&page["items"][1]["id"], &page["items"][1]["odd"]),
-        (&Value::Null, &json!(7))
-    );
+    let odd = Fields::new().with("id", Value::Null).with("odd", 7);
+    sim.add_entry(&odd.unchecked()).unwrap();
+    let entry = &audit(&sim, "limit=2").await["items"][1];
+    assert_eq!((&entry["id"], &entry["odd"]), (&Value::Null, &json!(7)));
 }
 
 #[tokio::test]
 async fn filters_combine_with_and_and_their_values_with_or() {
+    type Keep = fn(&Value) -> bool;
     let sim = with_history(1_000, |_| ()).await;
     let all = audit(&sim, "limit=1000").await;
-    let all = all["items"].as_array().unwrap();
-    let expect = |keep: &dyn Fn(&Value) -> bool| -> Vec<String> {
-        all.iter()
-            .filter(|entry| keep(entry))
-            .map(|entry| entry["id"].as_str().unwrap().to_owned())
-            .collect()
-    };
-    let created = expect(&|entry| entry["type"] == "TASK_CREATED");
-    assert!(!created.is_empty());
-    for query in [
-        "activityTypes=TASK_CREATED",
-        "activityTypes[]=TASK_CREATED",
-        "activityTypes%5B%5D=TASK_CREATED",
-    ] {
-        assert_eq!(
-            ids(&audit(&sim, &format!("limit=1000&{query}")).await),
-            created
-        );
+    let task: Keep = |entry| entry["type"] == "TASK_CREATED";
+    let cases: [(&str, Keep); 9] = [
+        ("activityTypes=TASK_CREATED", task),
+        ("activityTypes[]=TASK_CREATED", task),
+        ("activityTypes%5B%5D=TASK_CREATED", task),
+        (
+            "activityTypes[]=TASK_CREATED&activityTypes[]=DEAL_UPDATED",
+            |entry| entry["type"] == "TASK_CREATED" || entry["type"] == "DEAL_UPDATED",
+        ),
+        (
+            "activityTypes=TASK_CREATED&actorUserEmails=user%2B1004@example.com",
+            |entry| entry["type"] == "TASK_CREATED" && entry["actorUserId"] == 1004,
+        ),
+        (
+            "targetUserEmails[]=user1002%40example.com&targetUserEmails[]=USER1003@example.com",
+            |entry| entry["targetUserId"] == 1002 || entry["targetUserId"] == 1003,
+        ),
+        ("dealIds[]=5001&dealIds[]=nonsense&dealIds[]=1", |entry| {
+            entry["dealId"] == 5001
+        }),
+        ("dealIds=nonsense", |_| true),
+        ("actorUserEmails=unknown@example.com", |_| false),
+    ];
+    for (query, keep) in cases {
+        let entries = all["items"].as_array().unwrap().iter();
+        let kept = entries.filter(|entry| keep(entry));
+        let kept: Vec<_> = kept.map(|entry| text(entry, "id").to_owned()).collect();
+        assert_eq!(kept.is_empty(), query.contains("unknown"), "{query}");
+        let query = format!("limit=1000&{query}");
+        assert_eq!(listed(&sim, &query).await, kept, "{query}");
     }
-    let both = expect(&|entry| entry["type"] == "TASK_CREATED" || entry["type"] == "DEAL_UPDATED");
+    let pages = all_ids(&sim, "limit=3&activityTypes=TASK_CREATED").await;
     assert_eq!(
-        ids(&audit(
-            &sim,
-            "limit=1000&activityTypes[]=TASK_CREATED&activityTypes[]=DEAL_UPDATED"
-        )
-        .await),
-        both
-    );
-    let actor = expect(&|entry| entry["type"] == "TASK_CREATED" && entry["actorUserId"] == 1004);
-    assert!(!actor.is_empty());
-    let query = "limit=1000&activityTypes=TASK_CREATED&actorUserEmails=user%2B1004@example.com";
-    assert_eq!(ids(&audit(&sim, query).await), actor);
-    let target = expect(&|entry| entry["targetUserId"] == 1002 || entry["targetUserId"] == 1003);
-    let query = "limit=1000&targetUserEmails[]=user1002%40example.com&targetUserEmails[]=USER1003@example.com";
-    assert_eq!(ids(&audit(&sim, query).await), target);
-    let deal = expect(&|entry| entry["dealId"] == 5001);
-    assert_eq!(
-        ids(&audit(
-            &sim,
-            "limit=1000&dealIds[]=5001&dealIds[]=nonsense&dealIds[]=1"
-        )
-        .await),
-        deal
-    );
-    assert_eq!(
-        ids(&audit(&sim, "limit=1000&dealIds=nonsense").await).len(),
-        1_000
-    );
-    assert!(ids(&audit(&sim, "actorUserEmails=unknown@example.com").await).is_empty());
-    assert_eq!(
-        all_ids(&sim, "limit=3&activityTypes=TASK_CREATED").await,
-        created
+        pages,
+        listed(&sim, "limit=1000&activityTypes=TASK_CREATED").await
     );
 }
 
@@ -372,7 +324,7 @@ async fn other_paths_and_methods_are_refused_in_json() {
 }
 
 #[tokio::test]
-async fn flags_cursors_and_page_sizes_follow_the_readings() {
+async fn flags_and_page_sizes_follow_the_readings() {
     let sim = with_history(10, |config| {
         config.readings.has_more = FlagReading::AlwaysFalse;
         config.readings.has_previous = FlagReading::AlwaysTrue;
@@ -381,18 +333,9 @@ async fn flags_cursors_and_page_sizes_follow_the_readings() {
     })
     .await;
     let page = audit(&sim, "limit=5").await;
-    assert_eq!(
-        (ids(&page).len(), &page["hasMore"], &page["hasPrevious"]),
-        (3, &json!(false), &json!(true))
-    );
+    assert_eq!((items(&page).len(), flags(&page)), (3, (true, false)));
     let tickets = get(&sim, "/v1/tickets?limit=100").await.1;
-    assert_eq!(
-        (
-            tickets["items"].as_array().unwrap().len(),
-            &tickets["limit"]
-        ),
-        (3, &json!(3))
-    );
+    assert_eq!((items(&tickets).len(), &tickets["limit"]), (3, &json!(3)));
 }
 
 #[tokio::test]
@@ -434,21 +377,36 @@ async fn cursors_may_be_rows_and_may_expire() {
     let empty = audit(&sim, &next).await;
     assert_eq!((ids(&empty).len(), &empty["endCursor"]), (0, &Value::Null));
     sim.change_readings(|readings| readings.expired = ExpiredReading::Newest);
-    assert_eq!(
-        ids(&audit(&sim, &next).await),
-        ids(&audit(&sim, "limit=5").await)
-    );
+    assert_eq!(listed(&sim, &next).await, listed(&sim, "limit=5").await);
+}
+
+#[tokio::test]
+async fn cursors_may_be_times_and_a_replica_may_be_behind() {
+    let sim = with_history(2, |config| config.readings.time_cursors = true).await;
+    sim.advance(Duration::from_secs(1));
+    let at = sim.now().to_string();
+    for _ in 0..5 {
+        sim.add_entry(&Fields::new().with("createdAt", &*at))
+            .unwrap();
+    }
+    let first = audit(&sim, "limit=3").await;
+    let query = |limit| format!("limit={limit}&before={}", text(&first, "endCursor"));
+    assert_eq!(audit(&sim, &query(3)).await["items"], first["items"]);
+    assert_eq!(ids(&audit(&sim, &query(9)).await).len(), 7);
+    let newest = ids(&audit(&sim, "").await);
+    sim.change_readings(|readings| readings.behind = 3);
+    assert_eq!(ids(&audit(&sim, "").await), newest[3..]);
 }
 
 #[tokio::test]
 async fn items_may_be_listed_oldest_first_and_only_the_newest_kept() {
     let sim = with_history(20, |_| ()).await;
-    let mut newest = ids(&audit(&sim, "limit=5").await);
+    let mut newest = listed(&sim, "limit=5").await;
     sim.change_readings(|readings| (readings.oldest_first, readings.keep) = (true, Some(5)));
     newest.reverse();
-    assert_eq!(ids(&audit(&sim, "").await), newest);
+    assert_eq!(listed(&sim, "").await, newest);
     sim.add_events(3);
-    assert_eq!(ids(&audit(&sim, "").await)[..2], newest[3..]);
+    assert_eq!(listed(&sim, "").await[..2], newest[3..]);
 }
 
 #[tokio::test]

@@ -34,23 +34,12 @@ pub(crate) async fn with_history(history: u64, change: impl FnOnce(&mut Config))
 }
 
 pub(crate) async fn get(sim: &Running, path: &str) -> (StatusCode, Value) {
-    let response = client()
-        .get(format!("{}{path}", sim.base_url()))
-        .header("X-API-Key", "demo-key")
-        .send()
-        .await
-        .unwrap();
+    let response = raw(sim, path).await.unwrap();
     let status = response.status();
-    assert!(
-        response.headers()["content-type"]
-            .to_str()
-            .unwrap()
-            .starts_with("application/json")
-    );
-    (
-        status,
-        serde_json::from_slice(&response.bytes().await.unwrap()).unwrap(),
-    )
+    let kind = response.headers()["content-type"].to_str().unwrap();
+    assert!(kind.starts_with("application/json"), "{kind}");
+    let body = response.bytes().await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
 }
 
 pub(crate) async fn audit(sim: &Running, query: &str) -> Value {
@@ -59,13 +48,24 @@ pub(crate) async fn audit(sim: &Running, query: &str) -> Value {
     page
 }
 
+pub(crate) fn items(page: &Value) -> &[Value] {
+    page["items"].as_array().unwrap()
+}
+
 pub(crate) fn ids(page: &Value) -> Vec<String> {
-    page["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| item["id"].as_str().unwrap().to_owned())
-        .collect()
+    let items = items(page).iter();
+    items.map(|item| text(item, "id").to_owned()).collect()
+}
+
+/// Returns `hasPrevious` and `hasMore`.
+pub(crate) fn flags(page: &Value) -> (bool, bool) {
+    let flag = |name: &str| page[name].as_bool().unwrap();
+    (flag("hasPrevious"), flag("hasMore"))
+}
+
+/// Returns the ids of a page.
+pub(crate) async fn listed(sim: &Running, query: &str) -> Vec<String> {
+    ids(&audit(sim, query).await)
 }
 
 pub(crate) fn text<'a>(page: &'a Value, field: &str) -> &'a str {
@@ -76,7 +76,7 @@ pub(crate) fn text<'a>(page: &'a Value, field: &str) -> &'a str {
 pub(crate) async fn all_ids(sim: &Running, query: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut page = audit(sim, query).await;
-    while !page["items"].as_array().unwrap().is_empty() {
+    while !items(&page).is_empty() {
         all.extend(ids(&page));
         let before = text(&page, "endCursor").to_owned();
         page = audit(sim, &format!("{query}&before={before}")).await;

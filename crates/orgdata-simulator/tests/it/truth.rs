@@ -6,7 +6,7 @@ use std::time::Duration;
 use orgdata_simulator::{Fields, Scope};
 use reqwest::Client;
 
-use crate::support::{all_ids, audit, client, ids, raw, with_history};
+use crate::support::{all_ids, client, listed, raw, with_history};
 
 #[tokio::test]
 async fn a_hook_sees_every_request_and_can_change_the_world_before_it_is_answered() {
@@ -16,8 +16,8 @@ async fn a_hook_sees_every_request_and_can_change_the_world_before_it_is_answere
         sim.add_events(2);
         None
     }));
-    assert_eq!(ids(&audit(&sim, "limit=7").await).len(), 2);
-    assert_eq!(ids(&audit(&sim, "limit=7").await).len(), 4);
+    assert_eq!(listed(&sim, "limit=7").await.len(), 2);
+    assert_eq!(listed(&sim, "limit=7").await.len(), 4);
     let requests = sim.requests();
     assert_eq!(
         (requests.audit, requests.tickets, requests.statuses[&200]),
@@ -46,7 +46,7 @@ async fn answers_carry_the_date_of_the_clock_and_are_compressed_when_asked() {
     assert_eq!(response.headers()["date"], "Tue, 01 Jan 2030 00:01:00 GMT");
     assert_eq!(response.headers()["content-encoding"], "gzip");
     assert!(response.bytes().await.unwrap().starts_with(&[0x1f, 0x8b]));
-    assert_eq!(ids(&audit(&sim, "limit=200").await).len(), 200);
+    assert_eq!(listed(&sim, "limit=200").await.len(), 200);
     sim.change_readings(|readings| readings.no_date = true);
     let response = raw(&sim, "/v1/tickets").await.unwrap();
     assert!(response.headers().get("date").is_none());

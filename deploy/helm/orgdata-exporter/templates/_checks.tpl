@@ -13,8 +13,8 @@
 {{- if not (or .Values.audit.enabled .Values.tickets.enabled) -}}
 {{- fail "audit.enabled and tickets.enabled are both false: there is nothing left to do" -}}
 {{- end -}}
-{{- if ne (eq .Values.metrics.actorLabel "hash") (ne .Values.metrics.hashKeySecret "") -}}
-{{- fail "metrics.actorLabel hash and metrics.hashKeySecret go together: the Secret holds the key of the hash" -}}
+{{- if ne (or (eq .Values.metrics.actorLabel "hash") (eq .Values.otlp.actor "hash")) (ne .Values.metrics.hashKeySecret "") -}}
+{{- fail "metrics.actorLabel or otlp.actor hash and metrics.hashKeySecret go together: the Secret holds the key of the hash" -}}
 {{- end -}}
 {{- $size := include "orgdata-exporter.bytes" .Values.persistence.size | float64 -}}
 {{- if lt $size (mulf 1.25 (include "orgdata-exporter.bytes" .Values.state.maxSize | float64)) -}}

@@ -31,11 +31,13 @@
   "ORGDATA_METRICS_HASH_KEY_FILE" (ternary (printf "/etc/orgdata-exporter/hash-key/%s" $values.metrics.hashKeySecretKey) "" (ne $values.metrics.hashKeySecret ""))
   "ORGDATA_METRICS_MAX_ACTORS" $values.metrics.maxActors
   "ORGDATA_METRICS_ACTOR_IDLE" $values.metrics.actorIdle
+  "ORGDATA_METRICS_EXCLUDE_ACTIVITY_TYPES" (join "," $values.metrics.excludeActivityTypes)
   "ORGDATA_METRICS_ZERO_HOLD" $values.metrics.zeroHold
   "ORGDATA_OTLP_ENDPOINT" (ternary (printf "http://%s-collector:4317" (include "orgdata-exporter.fullname" .)) $values.otlp.endpoint $values.collector.enabled)
   "ORGDATA_OTLP_PROTOCOL" (ternary "grpc" $values.otlp.protocol $values.collector.enabled)
   "ORGDATA_OTLP_BATCH_SIZE" $values.otlp.batchSize
-  "ORGDATA_OTLP_USER_NAMES" (ternary "" "false" $values.otlp.userNames)
+  "ORGDATA_OTLP_ACTOR" $values.otlp.actor
+  "ORGDATA_OTLP_EXCLUDE_ACTIVITY_TYPES" (join "," $values.otlp.excludeActivityTypes)
   "ORGDATA_OTLP_REDACT" (join "," $values.otlp.redact)
   "ORGDATA_STATE_PATH" "/var/lib/orgdata-exporter/state.db"
   "ORGDATA_STATE_MAX_SIZE" $values.state.maxSize

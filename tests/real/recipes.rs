@@ -1,0 +1,74 @@
+//! The recipes of `docs/recipes.md` in the programs that they are for.
+
+use serde_json::json;
+
+use crate::organization;
+use crate::support::binary::exporter;
+use crate::support::files::{path, text, yaml};
+use crate::support::parts::{Collector, is_installed, promtool, run, tool};
+
+#[test]
+#[ignore = "needs promtool"]
+fn prometheus_takes_the_configuration_for_several_organizations() {
+    let mut config = yaml("deploy/recipes/organizations/prometheus.yaml");
+    // The path on this machine instead of the one in the container.
+    config["rule_files"] = json!([path("dashboards/alerts.yaml")]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("prometheus.yaml");
+    std::fs::write(&file, config.to_string()).unwrap();
+    promtool(&["check", "config", file.to_str().unwrap()]).unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs the OpenTelemetry Collector with the transform processor"]
+async fn a_collector_maps_every_record_to_an_ocsf_event() {
+    let components = run("otelcol", &["components"], "").unwrap();
+    if !components.contains("transformprocessor") {
+        eprintln!("skipped: otelcol has no transform processor");
+        return;
+    }
+    let recipe = "deploy/recipes/ocsf.yaml";
+    tool("otelcol", &["validate", "--config", recipe]).unwrap();
+    let collector = Collector::start_with(|config| {
+        config["processors"] = yaml(recipe)["processors"].clone();
+        config["service"]["pipelines"]["logs"]["processors"] = json!(["transform/ocsf"]);
+    })
+    .await;
+    let simulator = organization(100, 0).await;
+    let launch = exporter(&simulator.base_url()).flag("--audit.start", "oldest");
+    let exporter = launch.otlp("grpc", &collector.endpoint("grpc")).start();
+    let records = collector.records_at_least(100).await;
+    drop(exporter);
+    for record in records {
+        let (event, attributes) = (&record["body"], &record["attributes"]);
+        let activity = event["activity_id"].as_i64().unwrap();
+        let kind = text(&attributes["orgdata.activity.type"]);
+        let is_created = kind.ends_with("_CREATED") || kind.ends_with("_ADDED");
+        assert_eq!(activity == 1, is_created, "{kind}");
+        let fixed = ["category_uid", "class_uid", "severity_id", "type_uid"].map(|key| &event[key]);
+        assert_eq!(json!(fixed), json!([3, 3004, 1, 300_400 + activity]));
+        assert_eq!(event["metadata"]["uid"], attributes["log.record.uid"]);
+        assert_eq!(event["unmapped"]["id"], attributes["log.record.uid"]);
+        assert_eq!(event["actor"]["user"]["uid"], attributes["user.id"]);
+        let nanoseconds: i64 = text(&record["timeUnixNano"]).parse().unwrap();
+        assert_eq!(event["time"], nanoseconds / 1_000_000);
+        assert!(event["entity"]["uid"].is_string(), "{event}");
+    }
+}
+
+#[test]
+#[ignore = "needs the OpenTelemetry Collector with the Prometheus receiver and the OTLP exporter"]
+fn a_collector_takes_the_configuration_that_scrapes_and_pushes() {
+    let components = match is_installed("otelcol-scrape") {
+        true => run("otelcol-scrape", &["components"], "").unwrap(),
+        false => String::new(),
+    };
+    for part in ["prometheusreceiver", "otlphttpexporter"] {
+        if !components.contains(part) {
+            eprintln!("skipped: no otelcol-scrape with {part}");
+            return;
+        }
+    }
+    let recipe = "deploy/recipes/metrics-over-otlp.yaml";
+    tool("otelcol-scrape", &["validate", "--config", recipe]).unwrap();
+}
