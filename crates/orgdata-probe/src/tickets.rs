@@ -49,6 +49,11 @@ pub(crate) async fn ask(asker: &mut Asker, report: &mut Report) -> Known<()> {
     let top = asker.tickets(1, 0).await?.succeeded()?;
     let query = [("limit", "5"), ("offset", "1000000000")];
     let known = asker.outcome(Endpoint::Tickets, &query, &top).await;
+    let again = asker.tickets(1, 0).await?.ids()?;
+    let known = known.and_then(|known| match again == top.ids()? {
+        true => Ok(known),
+        false => Err("tickets came or went".to_owned()),
+    });
     report.add("tickets: offset beyond the end", known);
 
     let mut pages = vec![first];
