@@ -106,7 +106,19 @@ impl Client {
     /// # Errors
     /// Returns an error if the certificates of `ca_file` cannot be read or TLS cannot be set up.
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
-        let http = http_client(&settings)?;
+        let http = http_client(&settings, true)?;
+        Ok(Self::with(http, None, settings, observer))
+    }
+
+    /// Returns a client for [`Client::get`], which leaves bodies compressed.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Client::new`].
+    pub fn for_probe(
+        settings: Settings,
+        observer: impl Observer + 'static,
+    ) -> Result<Self, String> {
+        let http = http_client(&settings, false)?;
         Ok(Self::with(http, None, settings, observer))
     }
 
@@ -174,6 +186,31 @@ impl Client {
         let query = [("limit", limit.to_string())];
         self.request(Endpoint::Tickets, &query, TicketPage::parse)
             .await
+    }
+
+    /// Sends one GET with these parameters when it is its turn, without retries, and returns the response as it came.
+    ///
+    /// # Errors
+    /// Returns an error if there is no response, or the service asked for a pause.
+    pub async fn get(
+        &self,
+        endpoint: Endpoint,
+        query: &[(&str, &str)],
+    ) -> Result<Response<Vec<u8>>, ApiError> {
+        let (settings, budget) = (&self.0.settings, &self.0.budget);
+        budget.acquire(endpoint).await.map_err(ApiError::paused)?;
+        let deadline = Instant::now() + settings.timeout;
+        let key = settings.key.header(settings.read_file, deadline).await;
+        let key = key.map_err(|message| ApiError::new(R::Key, message))?;
+        let url = settings.base_url.join(endpoint.path());
+        let request = self.0.http.get(url).query(query).header(KEY_HEADER, &key);
+        let request = request.header("accept-encoding", "gzip");
+        let received = self.exchange(request, deadline).await?;
+        let status = received.status();
+        if let Some(wait) = retry_after(received.headers()).filter(|_| !status.is_success()) {
+            budget.pause(endpoint, wait, status == StatusCode::TOO_MANY_REQUESTS);
+        }
+        Ok(received)
     }
 
     fn audit_query(&self, limit: u32, before: Option<&str>) -> Query {
@@ -361,7 +398,7 @@ impl fmt::Debug for Transport {
 }
 
 /// Returns an HTTP client that follows no redirects.
-fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
+fn http_client(settings: &Settings, gzip: bool) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder();
     // The key may go to this machine in plain text, but not through a proxy.
     if settings.base_url.is_loopback() {
@@ -384,6 +421,7 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
         None => builder,
     };
     builder
+        .gzip(gzip)
         .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
         // The key goes to one host only. A redirect is an error that names its target.

@@ -98,7 +98,7 @@ fn advise(
             )
         }
         R::Refused if matches!(error.status(), Some(400 | 422)) => {
-            "correct what it names, most likely one of the --audit filters"
+            "correct what it names, most likely one of the --audit filters (`orgdata-exporter probe` shows which ones the API honours)"
         }
         // The message itself says what to do.
         R::Refused | R::Connect if said.contains("; ") => return bad(said),
