@@ -281,7 +281,7 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
         mut tail,
     } = reader(&peer.base_url(), "k", &path, records, HOUR, HOUR);
     peer.show(0);
-    tail.round().await;
+    settle(&mut tail).await;
     peer.show(pages);
 
     let stop = CancellationToken::new();
@@ -315,9 +315,12 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
         relay.await.expect("no panic");
     }
     let requests = peer.requests();
+    // Re-reads begin below the last poll.
+    tail.hurry_poll();
+    settle(&mut tail).await;
     let reread = Usage::now();
     tail.hurry();
-    while tail.round().await < Duration::from_secs(60) {}
+    settle(&mut tail).await;
     let _ = client.audit_page(1, None).await;
     Run {
         usage,
@@ -325,6 +328,17 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
         disk,
         delay,
         reread: reread.elapsed().cpu,
+    }
+}
+
+/// Goes on until nothing is due within a minute.
+async fn settle(tail: &mut Tail) {
+    loop {
+        match tail.round().await {
+            Duration::ZERO => {}
+            wait if wait > Duration::from_secs(60) => return,
+            wait => tokio::time::sleep(wait).await,
+        }
     }
 }
 
@@ -380,7 +394,7 @@ async fn sustained() {
     );
     // The hours before: what re-reads will meet.
     peer.show_entries(2 * EVENTS, apart);
-    while tail.round().await < Duration::from_secs(60) {}
+    settle(&mut tail).await;
     let stop = CancellationToken::new();
     let relay = tokio::spawn(relay(&peer, &ledger, &metrics, stop.clone()));
     let started = Usage::now();
@@ -391,7 +405,7 @@ async fn sustained() {
             0 => tail.hurry(),
             _ => tail.hurry_poll(),
         }
-        while tail.round().await < Duration::from_secs(60) {}
+        settle(&mut tail).await;
         while ledger.backlog() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
