@@ -162,7 +162,7 @@ pub struct Commit {
     pub trace: Option<TraceContext>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
-    /// The sweep that met the entries, for whose end their records wait; [`HISTORY`] if they were there before.
+    /// The sweep that met the entries, for whose end their records wait; 0 if they were there before.
     pub sweep: i64,
     /// The tail's state after this commit.
     pub tail: Option<TailState>,
