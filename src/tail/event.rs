@@ -16,7 +16,7 @@ use siphasher::sip::SipHasher13;
 use crate::ledger::{ActorRef, EventId, NewEvent};
 use crate::util::shown_id;
 
-/// What the tail needs of an entry that it knows.
+/// What the tail needs of every entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     /// Its identity.
@@ -25,11 +25,9 @@ pub(crate) struct Head {
     pub(crate) created_at: Option<Timestamp>,
 }
 
-/// What the tail needs of an entry that it does not know.
+/// What the tail needs besides of an entry that it does not know.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// Its identity and time.
-    pub(crate) head: Head,
     /// What it counts as, or why it cannot be counted.
     pub(crate) event: Result<NewEvent, &'static str>,
     /// The id of its organization.
@@ -116,10 +114,9 @@ impl Event {
         }
     }
 
-    /// Reads an entry.
-    pub(crate) fn read(raw: &str, filters: &Filters) -> Self {
+    /// Reads the rest of an entry whose head was read.
+    pub(crate) fn read(raw: &str, head: Head, filters: &Filters) -> Self {
         let (entry, is_object) = Object::read(raw, |_| false);
-        let head = Head::of(&entry, raw);
         let activity_type = entry.text(Key::Type);
         let actor = entry.actor();
         let actor_id = entry.get(Key::ActorUserId);
@@ -154,7 +151,6 @@ impl Event {
             None => Err(problem.unwrap_or_default()),
         };
         Self {
-            head,
             event,
             organization,
             problem,
@@ -171,7 +167,7 @@ pub(crate) fn entry_id(raw: &str) -> String {
 }
 
 /// Returns the id of an entry's organization.
-pub(super) fn organization_id(raw: &str) -> Option<i64> {
+pub(crate) fn organization_id(raw: &str) -> Option<i64> {
     Object::read(raw, |object| object.get(Key::OrganizationId).is_some())
         .0
         .organization()
@@ -370,7 +366,7 @@ mod tests {
     use super::*;
 
     fn read(raw: &str) -> Event {
-        Event::read(raw, &Filters::default())
+        Event::read(raw, Head::read(raw), &Filters::default())
     }
 
     fn actor(fields: &str) -> Option<ActorRef> {
@@ -380,11 +376,12 @@ mod tests {
 
     #[test]
     fn a_type_is_enough() {
-        let event = read(r#"{"type":"X","organizationId":"odd","task":"not an object"}"#);
+        let raw = r#"{"type":"X","organizationId":"odd","task":"not an object"}"#;
+        let event = read(raw);
         let counted = event.event.expect("counted");
         assert!(counted.malformed);
         assert_eq!(counted.activity_type, "X");
-        assert_eq!(event.head.created_at, None);
+        assert_eq!(Head::read(raw).created_at, None);
         assert_eq!(event.organization, None);
     }
 
@@ -392,15 +389,15 @@ mod tests {
     fn whatever_a_documented_field_is_an_entry_with_a_type_is_counted() {
         let entry: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(include_str!("../../tests/golden/entry.json")).expect("JSON");
-        let id = read(&serde_json::to_string(&entry).expect("JSON")).head.id;
+        let id = Head::read(&serde_json::to_string(&entry).expect("JSON")).id;
         for name in entry.keys().filter(|name| *name != "type") {
             for odd in [r#""\ud83d""#, "1e400", "[]", "{}", "true"] {
                 let mut entry = entry.clone();
                 entry.insert(name.clone(), "HERE".into());
                 let raw = serde_json::to_string(&entry).expect("JSON");
-                let event = read(&raw.replace("\"HERE\"", odd));
-                assert!(event.event.is_ok(), "{name}: {odd}");
-                assert!(event.head.id == id || name == "id", "{name}: {odd}");
+                let raw = raw.replace("\"HERE\"", odd);
+                assert!(read(&raw).event.is_ok(), "{name}: {odd}");
+                assert!(Head::read(&raw).id == id || name == "id", "{name}: {odd}");
             }
         }
     }
@@ -418,10 +415,10 @@ mod tests {
             (r#""1772359200""#, Some(expected)),
             (r#""soon""#, None),
         ] {
-            let event = read(&format!(r#"{{"id":"a","type":"X","createdAt":{text}}}"#));
-            assert_eq!(event.head.created_at, time, "{text}");
+            let raw = format!(r#"{{"id":"a","type":"X","createdAt":{text}}}"#);
+            assert_eq!(Head::read(&raw).created_at, time, "{text}");
             let problem = time.is_none().then_some("the entry has no readable time");
-            assert_eq!(event.problem, problem, "{text}");
+            assert_eq!(read(&raw).problem, problem, "{text}");
         }
     }
 
@@ -435,7 +432,8 @@ mod tests {
             r#"{"type":"X"}"#,
             "[]",
         ] {
-            let (head, whole) = (Head::read(raw), read(raw).head);
+            let whole = Head::of(&Object::read(raw, |_| false).0, raw);
+            let head = Head::read(raw);
             assert_eq!(
                 (head.id, head.created_at),
                 (whole.id, whole.created_at),
@@ -448,14 +446,14 @@ mod tests {
     fn without_a_type_it_cannot_be_counted() {
         for raw in ["null", "[]", "\"x\"", r#"{"id":"a"}"#, r#"{"type":null}"#] {
             assert!(read(raw).event.is_err(), "{raw}");
-            assert_eq!(read(raw).head.id, read(raw).head.id);
+            assert_eq!(Head::read(raw).id, Head::read(raw).id);
         }
-        assert_ne!(read("null").head.id, read("[]").head.id);
+        assert_ne!(Head::read("null").id, Head::read("[]").id);
     }
 
     #[test]
     fn the_identity_never_changes() {
-        let id = read(r#"{"id":"evt_1","type":"X"}"#).head.id;
+        let id = Head::read(r#"{"id":"evt_1","type":"X"}"#).id;
         assert_eq!(id, identity(b"id", "evt_1"));
         let huge =
             |last| Head::read(&format!(r#"{{"id":1844674407370955161{last},"type":"X"}}"#)).id;
@@ -492,7 +490,8 @@ mod tests {
             (r#"{"type":"X","dealId":8}"#, true),
             (r#"{"type":"X"}"#, true),
         ] {
-            assert_eq!(Event::read(raw, &filters).filtered, filtered, "{raw}");
+            let event = Event::read(raw, Head::read(raw), &filters);
+            assert_eq!(event.filtered, filtered, "{raw}");
         }
     }
 }

@@ -88,7 +88,11 @@ impl Fetched {
         // Oldest first: that is the order of delivery.
         for (index, taken) in step.take.iter().rev() {
             let (item, row) = (self.items[*index], &self.view.rows[*index]);
-            let mut event = Event::read(self.page.item(item), filters);
+            let head = Head {
+                id: row.id,
+                created_at: row.at,
+            };
+            let mut event = Event::read(self.page.item(item), head, filters);
             if event.organization.is_some() && event.organization != organization {
                 event.mark("the entry belongs to another organization");
             }

@@ -10,7 +10,7 @@ use super::samples::{Counts, Grid};
 use super::{Failure, Plan, file};
 use crate::commands::print;
 use crate::ledger::{self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind};
-use crate::tail::Event;
+use crate::tail::{Event, Head};
 use crate::util::{counted, lock};
 
 /// The last sample is this much before the end: the exporter's own first sample, a lower one, must be later, even if the
@@ -58,7 +58,8 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
 
 impl Encode for Counter {
     fn encode(&self, record: &RawRecord<'_>, _: &mut Vec<u8>) {
-        let entry = Event::read(record.json, &Filters::default());
+        let head = Head::read(record.json);
+        let entry = Event::read(record.json, head, &Filters::default());
         let (RecordKind::Entry, Ok(event)) = (record.kind, entry.event) else {
             return;
         };
@@ -72,7 +73,7 @@ impl Encode for Counter {
             .entry(self.grid.place(record.created_at))
             .or_default() += 1;
         counts.events += 1;
-        if let Some(at) = entry.head.created_at {
+        if let Some(at) = head.created_at {
             let (first, last) = counts.times.unwrap_or((at, at));
             counts.times = Some((first.min(at), last.max(at)));
         }

@@ -8,7 +8,7 @@ use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource};
 use super::{Finding, Outcome, bad, good, warning};
 use crate::cli::ExporterSettings;
 use crate::metrics::Metrics;
-use crate::tail::Event;
+use crate::tail;
 
 /// Requests a page of each listing that is on. Returns also the organizations of the entries.
 pub(super) async fn check(
@@ -27,8 +27,7 @@ pub(super) async fn check(
         async {
             let page = client.probe_audit(settings.audit.as_ref()?.page_size).await;
             Some(page.map(|page| {
-                let read = |item| Event::read(item, &settings.api.filters).organization;
-                organizations = page.items().filter_map(read).collect();
+                organizations = page.items().filter_map(tail::organization_id).collect();
                 page.len()
             }))
         },

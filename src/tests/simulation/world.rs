@@ -15,12 +15,11 @@ use super::collector::{Collector, Delivered};
 use super::disk::{Copy, Files};
 use super::plan::{End, Plan, fault, one_in, spread};
 use super::truth::WAITS;
-use crate::api::Filters;
 use crate::ledger::{EventId, LedgerHandle};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
 use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Mark, Scope, Simulator};
-use crate::tail::Event;
+use crate::tail::Head;
 use crate::util::simulated;
 
 /// Lives of the exporter before the last one.
@@ -494,14 +493,13 @@ impl World {
         let scope = mark.map_or(Scope::default(), Scope::arrived_since);
         let mut newest = state.rows.iter().map(|row| row.created).max();
         for entry in self.sim.entries_of(scope) {
-            let event = Event::read(&entry.json, &Filters::default());
             let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
             if !good && state.world.f64() < self.plan.poison {
                 state.collector.poison.insert(entry.id.clone());
             }
             state.rows.push(Row {
                 number: state.arrived,
-                event: event.head.id,
+                event: Head::read(&entry.json).id,
                 created: entry.created_at,
                 malformed: entry.activity_type.is_empty(),
                 series: (entry.activity_type, actor),
