@@ -24,8 +24,7 @@ use orgdata_exporter::ledger::{
     RawRecord, RecordKind,
 };
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::relay::{ActorMode, Delivery, OtlpFlags, Relay};
-use otlp_logs::{Envelope, Sender};
+use otlp_logs::Envelope;
 use prost::Message;
 use support::{PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
@@ -264,27 +263,9 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         ledger.commit(commit).await.expect("written");
     }
 
-    let flags = OtlpFlags {
-        endpoint: Some(peer.collector()),
-        protocol: Some("grpc".to_owned()),
-        batch_size: BATCH as u32,
-        actor: ActorMode::Full,
-        exclude_activity_types: Vec::new(),
-        redact: Vec::new(),
-    };
     let compression =
         |name: &str| (gzip && name == "OTEL_EXPORTER_OTLP_COMPRESSION").then(|| "gzip".to_owned());
-    let delivery = Delivery::from_env(&flags, &compression)
-        .expect("settings")
-        .expect("an endpoint");
-    let sender = Sender::new(&delivery.target).expect("a sender");
-    let relay = Relay::new(
-        ledger.clone(),
-        sender,
-        &delivery,
-        metrics.otlp.clone(),
-        metrics.loops.clone(),
-    );
+    let relay = peer.relay(&ledger, &metrics, BATCH as u32, &compression);
     peer.show(pages);
     let stop = CancellationToken::new();
     let delivering = Usage::now();

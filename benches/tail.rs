@@ -19,10 +19,8 @@ use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::relay::{ActorMode, Delivery, OtlpFlags, Relay};
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
 use orgdata_exporter::tail::{Settings, Start, Tail};
-use otlp_logs::Sender;
 use secrecy::SecretString;
 use support::{Entry, PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
@@ -285,7 +283,7 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
     peer.show(pages);
 
     let stop = CancellationToken::new();
-    let relay = records.then(|| tokio::spawn(relay(peer, &ledger, &metrics, stop.clone())));
+    let relay = records.then(|| tokio::spawn(delivery(peer, &ledger, &metrics, stop.clone())));
     let started = Usage::now();
     let wall = Instant::now();
     let expected = pages * PAGE as u64;
@@ -342,32 +340,14 @@ async fn settle(tail: &mut Tail) {
     }
 }
 
-/// A relay to the collector in the other process.
-fn relay(
+/// The relay at work.
+fn delivery(
     peer: &Peer,
     ledger: &LedgerHandle,
     metrics: &Metrics,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
-    let flags = OtlpFlags {
-        endpoint: Some(peer.collector()),
-        protocol: Some("grpc".to_owned()),
-        batch_size: 512,
-        actor: ActorMode::Full,
-        exclude_activity_types: Vec::new(),
-        redact: Vec::new(),
-    };
-    let delivery = Delivery::from_env(&flags, &|_| None)
-        .expect("settings")
-        .expect("an endpoint");
-    let sender = Sender::new(&delivery.target).expect("a sender");
-    let relay = Relay::new(
-        ledger.clone(),
-        sender,
-        &delivery,
-        metrics.otlp.clone(),
-        metrics.loops.clone(),
-    );
+    let relay = peer.relay(ledger, metrics, 512, &|_| None);
     relay.run(Health::default(), stop, Duration::from_secs(1))
 }
 
@@ -396,7 +376,7 @@ async fn sustained() {
     peer.show_entries(2 * EVENTS, apart);
     settle(&mut tail).await;
     let stop = CancellationToken::new();
-    let relay = tokio::spawn(relay(&peer, &ledger, &metrics, stop.clone()));
+    let relay = tokio::spawn(delivery(&peer, &ledger, &metrics, stop.clone()));
     let started = Usage::now();
     let mut requests = 0;
     for poll in 1..=POLLS {

@@ -23,6 +23,10 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsServiceRequest, ExportLogsServiceResponse,
 };
 use orgdata_exporter::api::AuditPage;
+use orgdata_exporter::ledger::LedgerHandle;
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::relay::{ActorMode, Delivery, OtlpFlags, Relay};
+use otlp_logs::Sender;
 use tonic::codec::CompressionEncoding;
 
 use counted::Counted;
@@ -128,6 +132,30 @@ impl Peer {
             .split_whitespace()
             .map(|number| number.parse().expect("a number"));
         [(); 3].map(|()| numbers.next().expect("three numbers"))
+    }
+
+    /// A relay to the collector over gRPC.
+    pub(crate) fn relay(
+        &self,
+        ledger: &LedgerHandle,
+        metrics: &Metrics,
+        batch_size: u32,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Relay<Sender> {
+        let flags = OtlpFlags {
+            endpoint: Some(self.collector()),
+            protocol: Some("grpc".to_owned()),
+            batch_size,
+            actor: ActorMode::Full,
+            exclude_activity_types: Vec::new(),
+            redact: Vec::new(),
+        };
+        let delivery = Delivery::from_env(&flags, env)
+            .expect("settings")
+            .expect("an endpoint");
+        let sender = Sender::new(&delivery.target).expect("a sender");
+        let (otlp, loops) = (metrics.otlp.clone(), metrics.loops.clone());
+        Relay::new(ledger.clone(), sender, &delivery, otlp, loops)
     }
 
     /// One request over a connection of its own: a client would cost memory that is measured.

@@ -97,6 +97,13 @@ fn check_writable(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The form of a report.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ReportFormat {
+    Text,
+    Json,
+}
+
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.
 pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
     match result {

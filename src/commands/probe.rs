@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::styling::{AnsiColor, Style};
-use clap::{Args, ValueEnum};
 use orgdata_api::Client;
 use orgdata_probe::{MAX_REQUESTS, Options, Report};
 use serde_json::json;
 
-use super::{Failure, printed};
+use super::{Failure, ReportFormat, printed};
 use crate::cli::{self, ExporterSettings, Flags};
 use crate::metrics::Metrics;
 use crate::util::one_line;
@@ -22,18 +22,12 @@ const WATCH: Duration = Duration::from_secs(30);
 pub struct ProbeArgs {
     /// A table for people, or one JSON document, without data of the organization, for a bug report
     #[arg(long, default_value = "text")]
-    format: Format,
+    format: ReportFormat,
     /// Also look for late entries and expired cursors, for two minutes
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
     flags: Flags,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// Asks everything and prints the answers.
@@ -55,8 +49,8 @@ pub async fn run(args: &ProbeArgs) -> Result<(), Failure> {
     // Removes the colours unless this is a terminal that wants them.
     let mut out = anstream::stdout().lock();
     printed(match args.format {
-        Format::Text => write_text(&report, &mut out),
-        Format::Json => {
+        ReportFormat::Text => write_text(&report, &mut out),
+        ReportFormat::Json => {
             let version = env!("CARGO_PKG_VERSION");
             let report = json!({ "version": version, "requests": report.requests, "answers": report.answers });
             writeln!(out, "{report:#}")

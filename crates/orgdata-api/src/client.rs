@@ -197,20 +197,38 @@ impl Client {
         endpoint: Endpoint,
         query: &[(&str, &str)],
     ) -> Result<Response<Vec<u8>>, ApiError> {
-        let (settings, budget) = (&self.0.settings, &self.0.budget);
-        budget.acquire(endpoint).await.map_err(ApiError::paused)?;
-        let deadline = Instant::now() + settings.timeout;
-        let key = settings.key.header(settings.read_file, deadline).await;
-        let key = key.map_err(|message| ApiError::new(R::Key, message))?;
-        let url = settings.base_url.join(endpoint.path());
-        let request = self.0.http.get(url).query(query).header(KEY_HEADER, &key);
+        let turn = self.0.budget.acquire(endpoint).await;
+        turn.map_err(ApiError::paused)?;
+        let deadline = Instant::now() + self.0.settings.timeout;
+        let key = self.key(deadline).await?;
+        let request = self.0.http.get(self.url(endpoint)).query(query);
         let request = request.header("accept-encoding", "gzip");
-        let received = self.exchange(request, deadline).await?;
-        let status = received.status();
-        if let Some(wait) = retry_after(received.headers()).filter(|_| !status.is_success()) {
-            budget.pause(endpoint, wait, status == StatusCode::TOO_MANY_REQUESTS);
-        }
+        let received = self.exchange(request, &key, deadline).await?;
+        self.pause(endpoint, received.status(), received.headers());
         Ok(received)
+    }
+
+    async fn key(&self, deadline: Instant) -> Result<HeaderValue, ApiError> {
+        let settings = &self.0.settings;
+        let key = settings.key.header(settings.read_file, deadline).await;
+        key.map_err(|message| ApiError::new(R::Key, message))
+    }
+
+    fn url(&self, endpoint: Endpoint) -> Url {
+        self.0.settings.base_url.join(endpoint.path())
+    }
+
+    /// Sends nothing for as long as a response that is no success asks for, and returns that time.
+    fn pause(
+        &self,
+        endpoint: Endpoint,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Option<Duration> {
+        let wait = retry_after(headers).filter(|_| !status.is_success())?;
+        let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
+        self.0.budget.pause(endpoint, wait, is_rate_limit);
+        Some(wait)
     }
 
     fn audit_query(&self, limit: u32, before: Option<&str>) -> Query {
@@ -265,11 +283,8 @@ impl Client {
         query: &[(&str, String)],
         parse: Parse<P>,
     ) -> Result<P, ApiError> {
-        let settings = &self.0.settings;
-        let deadline = Instant::now() + settings.timeout;
-        let key = settings.key.header(settings.read_file, deadline).await;
-        let key = key.map_err(|message| ApiError::new(R::Key, message))?;
-        let url = settings.base_url.join(endpoint.path());
+        let deadline = Instant::now() + self.0.settings.timeout;
+        let (key, url) = (self.key(deadline).await?, self.url(endpoint));
         let span = tracing::info_span!(
             "GET",
             otel.name = format!("GET {}", endpoint.path()),
@@ -279,10 +294,10 @@ impl Client {
             http.response.status_code = tracing::field::Empty,
             error.r#type = tracing::field::Empty,
         );
-        let request = self.0.http.get(url).query(query).header(KEY_HEADER, &key);
+        let request = self.0.http.get(url).query(query);
         let sent = Instant::now();
-        let exchange = self.exchange(request, deadline).instrument(span.clone());
-        let received = exchange.await;
+        let exchange = self.exchange(request, &key, deadline);
+        let received = exchange.instrument(span.clone()).await;
         let duration = sent.elapsed();
         let bytes = received.as_ref().map_or(0, |it| it.body().len() as u64);
         let status = received.as_ref().ok().map(|it| it.status().as_u16());
@@ -311,8 +326,10 @@ impl Client {
     async fn exchange(
         &self,
         request: RequestBuilder,
+        key: &HeaderValue,
         deadline: Instant,
     ) -> Result<Response<Vec<u8>>, ApiError> {
+        let request = request.header(KEY_HEADER, key);
         let request = request.header("accept", "application/json");
         let sent = async {
             let Some(Transport(answer)) = &self.0.transport else {
@@ -355,11 +372,7 @@ impl Client {
         let encoded = STANDARD_NO_PAD.encode(key);
         // The last character of the encoded key depends on what follows the key.
         let secrets = [key, prefix(&encoded, encoded.len().saturating_sub(1))];
-        let retry_after = retry_after(headers).filter(|_| !status.is_success());
-        if let Some(wait) = retry_after {
-            let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
-            self.0.budget.pause(endpoint, wait, is_rate_limit);
-        }
+        let retry_after = self.pause(endpoint, status, headers);
         // Invalid UTF-8 is replaced: one odd name must not hide a page.
         let body = String::from_utf8(body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
@@ -371,7 +384,7 @@ impl Client {
             secrets: &secrets,
         };
         if status.is_redirection() {
-            let base = self.0.settings.base_url.join(endpoint.path());
+            let base = self.url(endpoint);
             let target = header(headers, LOCATION).and_then(|target| base.join(target).ok());
             let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
             let message = format!(

@@ -13,11 +13,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::builder::styling::AnsiColor;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Failure, printed};
+use super::{Failure, ReportFormat, printed};
 use crate::cli::{self, ExporterSettings, Flags};
 use crate::util::{counted, one_line};
 
@@ -29,15 +29,9 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 pub struct CheckArgs {
     /// Lines for people, or one JSON document
     #[arg(long, default_value = "text")]
-    format: Format,
+    format: ReportFormat,
     #[command(flatten)]
     flags: Flags,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// How good a finding is; also the exit status.
@@ -81,8 +75,8 @@ pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
     // Removes the colours unless this is a terminal that wants them.
     let mut out = anstream::stdout().lock();
     let result = match args.format {
-        Format::Text => write_text(&settings, &findings, &mut out),
-        Format::Json => {
+        ReportFormat::Text => write_text(&settings, &findings, &mut out),
+        ReportFormat::Json => {
             let findings = findings.iter().map(
                 |(check, (level, said))| json!({ "check": check, "level": level, "said": said }),
             );
