@@ -1,7 +1,8 @@
 //! The demo: one command, no configuration, and everything works; also twice on one machine.
 
-use crate::support::binary::{Exporter, client, launch, until};
+use crate::support::binary::{Exporter, Launch, client, launch, until};
 use crate::support::collector_peer::Peer;
+use crate::support::files::file;
 
 /// The URL in the line of the introduction that contains this.
 async fn url(demo: &Exporter, what: &str) -> String {
@@ -47,6 +48,33 @@ async fn two_demos_work_on_one_machine_and_behind_a_proxy() {
     for mut demo in [one, two] {
         assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
     }
+}
+
+#[tokio::test]
+async fn the_demo_that_cargo_runs_warns_of_nothing() {
+    // Cargo sets the same variables for a test as for `cargo run`: its own, and those that build.rs emits.
+    let own = std::env::vars().filter(|(name, _)| name.starts_with("CARGO"));
+    let build = file("build.rs");
+    let emitted = build.split("rustc-env=").skip(1).map(|rest| {
+        let name = rest.split('=').next().unwrap();
+        let value = std::env::var(name).expect(name);
+        (name.to_owned(), value)
+    });
+    let variables: Vec<_> = own.chain(emitted).collect();
+    let has = |name: &str| variables.iter().any(|(known, _)| known == name);
+    assert!(has("CARGO_PKG_VERSION") && has("BUILD_REVISION"));
+    let launch = launch(&["demo"]);
+    let set = |launch: Launch, (name, value): &(String, String)| launch.env(name, value);
+    let mut demo = variables.iter().fold(launch, set).start();
+    let is_record = |line: &str| line.contains("orgdata.audit.");
+    demo.stdout().until("a log record", is_record).await;
+    assert_eq!(demo.stop().await, Some(0));
+    let log = demo.stderr().text();
+    assert!(log.contains("level=info message=listening"), "{log}");
+    assert!(
+        log.lines().all(|line| line.contains(" level=info ")),
+        "{log}"
+    );
 }
 
 #[tokio::test]
