@@ -11,17 +11,21 @@ trap '[[ -z $demo ]] || { kill "$demo" && wait "$demo" || true; }; rm -r "$work"
 
 fail() {
     echo "landing-page.sh: $1" >&2
-    tail -n 20 "$work/log" >&2
+    [[ ! -e $work/log ]] || tail -n 20 "$work/log" >&2
     exit 1
 }
 
+for tool in cargo curl chromium pngquant; do
+    command -v "$tool" >/dev/null || fail "$tool is missing"
+done
 cargo build --locked
 # On Unix, cargo replaces itself with the demo, so this is the demo's process.
 cargo run --quiet --locked -- demo --web.listen-address=127.0.0.1:0 >"$work/out" 2>"$work/log" &
 demo=$!
 
 deadline=$((SECONDS + 180))
-page= events=0
+page=''
+events=0
 while ((events < 100)); do
     kill -0 "$demo" 2>/dev/null || fail "the demo ended"
     ((SECONDS < deadline)) || fail "the demo has not counted 100 events within 180 s"
@@ -32,7 +36,7 @@ while ((events < 100)); do
         awk '/^orgdata_audit_events_total\{/ { sum += $NF } END { print sum + 0 }') || events=0
 done
 
-options=(--headless --hide-scrollbars --no-proxy-server --user-data-dir="$work/profile" --window-size=1100,738)
+options=(--headless --hide-scrollbars --no-proxy-server --user-data-dir="$work/profile" "--window-size=1100,738")
 # Chromium's sandbox does not work for root, and the page is our own.
 ((EUID)) || options+=(--no-sandbox)
 chromium "${options[@]}" --screenshot="$work/page.png" "$page" >>"$work/log" 2>&1 || fail "chromium failed"
