@@ -24,9 +24,10 @@ fn main() {
     println!("cargo:rustc-env=BUILD_RUSTC={version}");
     println!("cargo:rerun-if-env-changed=ORGDATA_BUILD_REVISION");
     println!("cargo:rerun-if-changed=build.rs");
-    // With a path that does not exist, cargo would run this again at every build.
-    for path in [".git/HEAD", ".git/refs/heads"] {
-        if Path::new(path).exists() {
+    // With a path that does not exist, cargo would run this again at every build. In a worktree `.git` is a file.
+    for name in ["HEAD", "refs/heads"] {
+        let path = is_repository.then(|| output("git", &["rev-parse", "--git-path", name]));
+        if let Some(path) = path.flatten().filter(|path| Path::new(path).exists()) {
             println!("cargo:rerun-if-changed={path}");
         }
     }

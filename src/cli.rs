@@ -8,7 +8,7 @@ pub(crate) mod values;
 
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 pub use flags::Flags;
 pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
@@ -22,6 +22,11 @@ pub fn usage_error(error: &clap::Error) -> String {
     let text = text.replace("\n\n", "\n").replace("\n  tip:", "; tip:");
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
+    if let (ErrorKind::ArgumentConflict, Some(ContextValue::String(command))) =
+        (error.kind(), error.get(ContextKind::InvalidSubcommand))
+    {
+        return format!("{line}; put the flags after {command}");
+    }
     match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) => with_origin(line, flag),
         _ => line.to_owned(),

@@ -17,7 +17,7 @@ const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const DURATION_EXAMPLES: &str = "write a duration like 15s, 1m 30s or 24h";
 
 const START_EXAMPLES: &str =
-    "write now, oldest, a duration ago like 24h, or an instant like 2026-01-31T00:00:00Z";
+    "write now, oldest, a duration ago like 24h, or a time like 2026-01-31T00:00:00Z";
 
 /// Parses a duration longer than zero.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

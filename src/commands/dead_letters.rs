@@ -50,15 +50,16 @@ struct ListArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
 struct ChangeArgs {
     /// Their numbers, as `list` shows them
-    #[arg(value_name = "NUMBER", required_unless_present_any = ["all", "reason"])]
+    #[arg(value_name = "NUMBER")]
     ids: Vec<i64>,
     /// All of them
-    #[arg(long, conflicts_with_all = ["ids", "reason"])]
+    #[arg(long)]
     all: bool,
     /// Those with this reason
-    #[arg(long, value_parser = reason(), conflicts_with = "ids")]
+    #[arg(long, value_parser = reason())]
     reason: Option<DeadReason>,
 }
 

@@ -63,6 +63,12 @@ pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
 /// # Errors
 /// If a setting is wrong, or the exporter fails.
 pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
+    let is_given = |id: &&str| given.value_source(id) == Some(ValueSource::CommandLine);
+    let ids = given.ids().map(clap::Id::as_str);
+    if let Some(flag) = ids.filter(|id| id.starts_with("api.")).find(is_given) {
+        let message = format!("demo has an API of its own; remove --{flag}");
+        return Err(Failure::in_settings(message));
+    }
     let shutdown = shutdown::on_signal();
     let simulator = Simulator::spawn(Config::default())
         .await
@@ -71,7 +77,7 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
     flags.api.key_file = None;
     flags.api.max_requests_per_second = 100.0;
     // The variable may name the state file of an exporter.
-    if given.value_source("state.path") != Some(ValueSource::CommandLine) {
+    if !is_given(&"state.path") {
         flags.state.path = ":memory:".to_owned();
     }
     let any_port = given.value_source("web.listen-address") == Some(ValueSource::DefaultValue);
@@ -93,16 +99,17 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
     };
     let bound = app.bound();
     let url = bound.url().unwrap_or_default();
+    let (page, path) = (format!("{url}/"), &flags.web.telemetry_path);
+    let (metrics, control) = (format!("{url}{path}"), format!("{}/", simulator.base_url()));
     let mut out = std::io::stdout();
     let introduced = write!(
         out,
         "A simulated organization and an exporter for it, all on this machine:\n\n  \
-         {url}/          what the exporter is doing{note}\n  \
-         {url}{path}   what Prometheus scrapes\n  \
-         {simulator}/          the simulator: add events, cause failures\n\n\
+         {page:width$}what the exporter is doing{note}\n  \
+         {metrics:width$}what Prometheus scrapes\n  \
+         {control:width$}the simulator: add events, cause failures\n\n\
          {records} Press Ctrl-C to stop the demo.\n\n",
-        path = flags.web.telemetry_path,
-        simulator = simulator.base_url(),
+        width = metrics.len().max(control.len()) + 3,
     );
     if introduced.and_then(|()| out.flush()).is_err() {
         return Ok(());

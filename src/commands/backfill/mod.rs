@@ -123,12 +123,19 @@ impl Plan {
                     "it is too early: the exporter's counters begin at {end}, and Prometheus keeps its last three hours in memory; run this again from {free:.0} on, or set --until live for a database that holds nothing of that time"
                 ));
             }
-            tracing::warn!(%end, "Prometheus keeps its last three hours in memory: the blocks are only for a database that holds nothing of that time");
+            tracing::warn!(
+                end = format!("{end:.3}"),
+                "Prometheus keeps its last three hours in memory: the blocks are only for a database that holds nothing of that time"
+            );
         }
         if let Ok((live, organization)) = live {
             self.organization = organization.filter(|_| end == live);
             if end != live {
-                tracing::warn!(until = %end, %live, "the exporter itself begins at another time than --until: events between the two are counted twice if --until is later, and in neither if it is earlier; --until live avoids that");
+                tracing::warn!(
+                    until = format!("{end:.3}"),
+                    live = format!("{live:.3}"),
+                    "the exporter itself begins at another time than --until: events between the two are counted twice if --until is later, and in neither if it is earlier; --until live avoids that"
+                );
             }
         }
         Ok(())

@@ -47,7 +47,7 @@ const OF_BOTH: &str = r#"
 429 Wait => warning api: HTTP 429 | the exporter waits | --api.max-requests-per-second
 wait => warning api: asked to wait 30s | the exporter waits
 redirect => bad api: https://login.example.com/x | set --api.base-url
-401 Unauthorized => bad key: HTTP 401 | create a key | put it into ORGDATA_API_KEY
+401 Unauthorized => bad key: HTTP 401 | create a key with the scopes activity_logs:read and tickets:read | put it into the variable ORGDATA_API_KEY
 reset => bad api: check --api.base-url
 silence => bad api: no answer within 3s | firewall
 nothing => bad api: the answer is empty | check --api.base-url
@@ -82,7 +82,8 @@ async fn each_failure_is_named_with_what_to_do() {
 async fn a_service_that_is_well_is_all_good() {
     let api = service().await;
     let checked = expect(check(&api.base_url()), "").await;
-    let scopes = "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read";
+    let scopes =
+        "from the variable ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read";
     for (about, words) in [
         ("api", "answers"),
         ("key", scopes),
@@ -113,14 +114,14 @@ async fn keys_are_named_by_their_place_and_scopes() {
     one.assert_good("tickets", "off");
     // Not both of the listings can be switched off.
     let other = check(&url).arg("--audit.enabled=false");
-    let words = "bad key: the scope tickets:read | put it into ORGDATA_API_KEY";
+    let words = "bad key: the scope tickets:read | put it into the variable ORGDATA_API_KEY";
     let neither = expect(other, words).await.0;
     assert!(!neither.contains("do without"), "{neither}");
     let file = check(&url)
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=the-key");
     std::fs::write(file.dir().join("the-key"), "not-the-key\n").unwrap();
-    expect(file, "bad key: HTTP 401 | put it into the-key").await;
+    expect(file, "bad key: HTTP 401 | put it into the file the-key").await;
     let plain = "bad settings: unencrypted | --api.allow-plain-http | ORGDATA_API_BASE_URL";
     expect(check("http://192.0.2.1"), plain).await;
 }

@@ -54,7 +54,9 @@ dead-letters => list, replay, drop
 --api.base-url=http://10.0.0.1 => 10.0.0.1 | https:// | --api.allow-plain-http
 --api.ca-file=/nonexistent.pem --state.path=:memory: URL => --api.ca-file | /nonexistent.pem
 --audit.pol-interval=15s URL => --audit.pol-interval' found; tip: a | --audit.poll-interval
---log.level=debug demo => demo | --log.level
+--log.level=debug demo => --log.level | put the flags after demo
+demo URL => demo has an API of its own; remove --api.base-url
+dead-letters replay => NUMBER | --all | --reason
 dmo => dmo | demo
 demo --audit.poll-interval=fast => --audit.poll-interval | fast | 15s
 simulate --rate=fast => --rate | fast
