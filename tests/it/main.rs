@@ -24,6 +24,7 @@ mod backlog;
 mod chart;
 mod check;
 mod cli;
+mod compatibility;
 mod compose;
 mod dashboards;
 mod dead_letters;
