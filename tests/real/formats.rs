@@ -12,7 +12,7 @@ use crate::support::busy::{busy, encode};
 use crate::support::files::{array, text};
 use crate::support::http_peer::{Peer, answer};
 use crate::support::openmetrics::{Labels, parse, series};
-use crate::support::parts::{Prometheus, is_installed, number, run};
+use crate::support::parts::{Prometheus, number, run};
 
 type Series = BTreeMap<(String, Labels), f64>;
 
@@ -101,11 +101,8 @@ async fn every_server_reads_both_formats() {
 /// It takes longer to compile than a run of all tests may take, so it is not a part of each run.
 #[tokio::test]
 #[ignore = "needs the collector's Prometheus receiver"]
-async fn the_collectors_receiver_reads_both_formats() {
-    match is_installed("otelcol-scrape") {
-        true => both_formats_arrive("otelcol-scrape").await,
-        false => eprintln!("skipped: otelcol-scrape is missing; to build it: .ci/setup interop"),
-    }
+async fn otelcol_scrape_reads_both_formats() {
+    both_formats_arrive("otelcol-scrape").await;
 }
 
 #[tokio::test]

@@ -41,11 +41,6 @@ fn place(name: &str) -> PathBuf {
     directory.join(name)
 }
 
-/// Returns whether a program is there that not every run has.
-pub(crate) fn is_installed(name: &str) -> bool {
-    place(name).is_file()
-}
-
 /// Runs an installed program in the repository with this standard input. The error is everything that it printed.
 pub(crate) fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let mut command = Command::new(binary(name));
