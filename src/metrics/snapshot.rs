@@ -1,4 +1,4 @@
-//! What one scan of the tickets saw, and how the numbers that depend on the time change until the next scan.
+//! What one scan of the tickets saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
-use tokio::time::Instant;
 
 /// A label value.
 pub type Label = Arc<str>;
@@ -29,7 +28,7 @@ pub const WINDOWS: [(&str, SignedDuration); 3] = [
 /// The values of the label `quantile`, and the same in percent.
 pub const QUANTILES: [(&str, usize); 2] = [("0.5", 50), ("0.9", 90)];
 
-/// All tickets at one moment. Ages and due dates are evaluated when they are asked for; everything else is fixed.
+/// All tickets at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// When the scan ended, by this machine's clock.
@@ -42,7 +41,8 @@ pub struct Snapshot {
     pub tickets: u64,
     /// Tickets with a field that could not be read.
     pub malformed: u64,
-    pub(crate) clock: Clock,
+    /// The API's clock at the start of the scan, to which ages, due dates and windows refer.
+    pub as_of: Timestamp,
     /// Tickets by `state` and `ticket_type`.
     pub by_state: BTreeMap<[Label; 2], Group>,
     /// Open tickets by `ticket_type` and `priority`.
@@ -74,50 +74,29 @@ pub struct Flow {
     pub time_to_close: [[Option<u32>; QUANTILES.len()]; WINDOWS.len()],
 }
 
-/// The open tickets of one type, as far as they depend on the time.
+/// The open tickets of one type by their times.
 #[derive(Clone, Debug, Default)]
 pub struct OpenTimes {
     /// Past their due date.
-    pub overdue: Crossings,
+    pub overdue: u64,
     /// At least as old as each value of `min_age`.
-    pub older_than: [Crossings; MIN_AGES.len()],
+    pub older_than: [u64; MIN_AGES.len()],
     /// When the oldest was created.
     pub oldest_created: Option<Timestamp>,
-}
-
-/// The number of tickets past some point in time, at each moment until the snapshot expires.
-///
-/// Most tickets have passed the point already or will not while the snapshot is shown, so they need no memory. The others
-/// are counted per second, so that a value is right in the first scrape after midnight, not only after the next scan.
-#[derive(Clone, Debug, Default)]
-pub struct Crossings {
-    passed: u64,
-    /// By seconds after the start of the scan, rounded up.
-    later: BTreeMap<i64, u64>,
-}
-
-/// The API's clock at the start of the scan, continued by this process's monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    pub(crate) server: Timestamp,
-    /// When it showed that.
-    pub(crate) at: Instant,
-    /// The snapshot is not shown for longer than this after the start of the scan.
-    pub(crate) lifetime: SignedDuration,
 }
 
 // === impl Snapshot ===
 
 impl Snapshot {
     /// Returns a snapshot without tickets.
-    pub(crate) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(as_of: Timestamp) -> Self {
         Self {
-            taken_at: clock.server,
+            taken_at: as_of,
             duration: Duration::ZERO,
             consistent: true,
             tickets: 0,
             malformed: 0,
-            clock,
+            as_of,
             by_state: BTreeMap::new(),
             open: BTreeMap::new(),
             times: BTreeMap::new(),
@@ -140,14 +119,7 @@ impl Snapshot {
 
     /// Returns the number of open tickets past their due date.
     pub fn overdue_total(&self) -> u64 {
-        let times = self.times.values();
-        times.map(|times| self.passed(&times.overdue)).sum()
-    }
-
-    /// Returns how many tickets have passed a point in time by now.
-    pub fn passed(&self, point: &Crossings) -> u64 {
-        let seconds = i64::try_from(self.clock.at.elapsed().as_secs()).unwrap_or(i64::MAX);
-        point.passed + point.later.range(..=seconds).map(|(_, n)| n).sum::<u64>()
+        self.times.values().map(|times| times.overdue).sum()
     }
 }
 
@@ -164,20 +136,5 @@ impl Group {
     pub fn deal_amount(&self) -> f64 {
         // By way of the text, which gives the nearest double.
         self.deal_amount.to_string().parse().unwrap_or_default()
-    }
-}
-
-// === impl Crossings ===
-
-impl Crossings {
-    /// Adds a ticket that passes the point at `moment`.
-    pub(crate) fn add(&mut self, moment: Timestamp, clock: &Clock) {
-        let left = moment.duration_since(clock.server);
-        if !left.is_positive() {
-            self.passed += 1;
-        } else if left <= clock.lifetime {
-            let second = left.as_secs() + i64::from(left.subsec_nanos() > 0);
-            *self.later.entry(second).or_default() += 1;
-        }
     }
 }

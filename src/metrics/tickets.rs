@@ -40,9 +40,9 @@ descriptors! {
     /// Sum of the deal amounts of open tickets (dealAmountSum), in the currency of the organization, which the API does not
     /// name. A deal linked to two tickets is included in both.
     OPEN_DEAL_AMOUNT = "orgdata_open_tickets_deal_amount" ["ticket_type", "priority"];
-    /// Open tickets whose due date (targetDueDate) has passed at the time of the scrape.
+    /// Open tickets whose due date (targetDueDate) had passed at the time of the scan.
     OVERDUE = "orgdata_open_tickets_overdue" ["ticket_type"];
-    /// Open tickets created at least this many days of 24 hours before the scrape. Cumulative: a ticket counted in 30d is
+    /// Open tickets created at least this many days of 24 hours before the scan. Cumulative: a ticket counted in 30d is
     /// also counted in 7d and 1d, so do not sum over min_age.
     OLDER_THAN = "orgdata_open_tickets_older_than" ["ticket_type", "min_age"];
     /// When the oldest open ticket was created, in seconds since the epoch; absent for a type without open tickets.
@@ -150,11 +150,11 @@ impl Collector for TicketMetrics {
             families.gauges(deal_amount, amounts)?;
         }
         let times = || snapshot.times.iter();
-        let overdue = times().map(|(kind, times)| ([kind], snapshot.passed(&times.overdue)));
+        let overdue = times().map(|(kind, times)| ([kind], times.overdue));
         families.gauges(OVERDUE, overdue)?;
         let older_than = times().flat_map(|(kind, times)| {
             let ages = MIN_AGES.iter().zip(&times.older_than);
-            ages.map(move |((age, _), older)| ([&**kind, *age], snapshot.passed(older)))
+            ages.map(move |((age, _), older)| ([&**kind, *age], *older))
         });
         families.gauges(OLDER_THAN, older_than)?;
         let oldest =

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rust_decimal::Decimal;
 use rust_decimal::prelude::{FromPrimitive as _, ToPrimitive as _};
-use tokio::time::Instant;
 
 use super::Settings;
 use super::flow::Counts;
 use super::labels::{LabelValues, NONE, UNKNOWN};
 use super::row::Row;
-use crate::metrics::snapshot::{Clock, Group, Label, MIN_AGES, Snapshot};
+use crate::metrics::snapshot::{Group, Label, MIN_AGES, Snapshot};
 use crate::util::{self, shown_id};
 
 /// The maximum number of tickets, which bounds the memory of a scan.
@@ -54,14 +53,8 @@ impl Aggregate {
     /// Returns an empty one. `now` is the API's clock, `expected` the number of tickets to expect.
     pub fn new(settings: &Settings, now: Timestamp, expected: u64) -> Self {
         let expected = usize::try_from(expected.min(MAX_TICKETS)).unwrap_or_default();
-        let lifetime = MAX_SCAN.saturating_add(settings.max_age);
-        let clock = Clock {
-            server: now,
-            at: Instant::now(),
-            lifetime: SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX),
-        };
         Self {
-            snapshot: Snapshot::new(clock),
+            snapshot: Snapshot::new(now),
             states: LabelValues::new(UNKNOWN, &settings.open_states),
             types: LabelValues::new(UNKNOWN, &[]),
             priorities: LabelValues::new(NONE, &settings.priorities),
@@ -154,22 +147,20 @@ impl Aggregate {
             row.unreadable.push("closedAt, because the ticket is open");
         }
         let flow = self.flow.entry(kind.clone()).or_default();
-        flow.add(created, closed, self.snapshot.clock.server);
+        flow.add(created, closed, self.snapshot.as_of);
         if !is_open {
             return;
         }
         let priority = self.link(row, amount);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
-        let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
-        let times = times.entry(kind).or_default();
-        if let Some(due) = row.target_due_date.time() {
-            times.overdue.add(due, clock);
-        }
+        let now = self.snapshot.as_of;
+        let times = self.snapshot.times.entry(kind).or_default();
+        let due = row.target_due_date.time();
+        times.overdue += u64::from(due.is_some_and(|due| due <= now));
         if let Some(created) = created {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
-                let moment = created.saturating_add(*min_age);
-                older.add(moment.unwrap_or(Timestamp::MAX), clock);
+                *older += u64::from(now.duration_since(created) >= *min_age);
             }
             let oldest = times.oldest_created.get_or_insert(created);
             *oldest = created.min(*oldest);

@@ -266,8 +266,7 @@ impl World {
         });
         let shown_groups: BTreeMap<_, _> = shown_groups.filter(|(_, count)| count.0 > 0).collect();
         let times = shown.times.iter();
-        let shown_overdue =
-            times.map(|(kind, times)| (kind.to_string(), shown.passed(&times.overdue)));
+        let shown_overdue = times.map(|(kind, times)| (kind.to_string(), times.overdue));
         let shown_overdue: BTreeMap<_, _> = shown_overdue.filter(|(_, count)| *count > 0).collect();
         overdue.retain(|_, count| *count > 0);
         let certain = self.plan.readings.total_count == TotalCount::Right

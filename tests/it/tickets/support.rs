@@ -237,8 +237,7 @@ fn numbers(snapshot: &Snapshot) -> BTreeMap<String, f64> {
         numbers.insert(format!("deals {priority}"), deals.tickets as f64);
     }
     for (kind, times) in &snapshot.times {
-        let overdue = snapshot.passed(&times.overdue);
-        numbers.insert(format!("overdue {kind}"), overdue as f64);
+        numbers.insert(format!("overdue {kind}"), times.overdue as f64);
         if let Some(at) = times.oldest_created {
             numbers.insert(format!("oldest {kind}"), at.as_millisecond() as f64);
         }
