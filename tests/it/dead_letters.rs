@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orgdata_exporter::simulator::{Config, Fields, Running, Simulator};
+use orgdata_exporter::simulator::{Fields, Running};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
@@ -10,6 +10,7 @@ use crate::support::binary::{Finished, Launch, exporter, launch};
 use crate::support::collector_peer::Peer;
 use crate::support::files::missing;
 use crate::support::http_peer::{self, NO_TICKETS};
+use crate::support::service::organization;
 
 const KEPT: &str = "orgdata_otlp_dead_letters";
 
@@ -17,11 +18,7 @@ const SENT: &str = "orgdata_otlp_records_sent_total";
 
 /// A simulated organization with eight entries, their ids, and a collector.
 async fn world() -> (Running, Vec<String>, Peer) {
-    let config = Config {
-        history: 8,
-        ..Config::quiet()
-    };
-    let api = Simulator::spawn(config).await.unwrap();
+    let api = organization(8, 0).await;
     let ids = api.simulator().entries().map(|entry| entry.id).collect();
     (api, ids, Peer::grpc(4 << 20).await)
 }
@@ -168,11 +165,7 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
 /// The exporter's log would grow for as long as a pager is open.
 #[tokio::test]
 async fn a_list_that_is_not_read_to_its_end_holds_nothing_up() {
-    let config = Config {
-        history: 3,
-        ..Config::quiet()
-    };
-    let api = Simulator::spawn(config).await.unwrap();
+    let api = organization(3, 0).await;
     for _ in 0..2 {
         // More than fits into a pipe.
         let large = json!({ "noise": "x".repeat(200_000) });

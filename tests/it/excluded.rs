@@ -1,18 +1,11 @@
 //! What is left out: activity types, and users.
 
-use orgdata_simulator::{Config, Fields, Running, Simulator};
+use orgdata_simulator::{Fields, Running};
 use serde_json::json;
 
 use crate::support::binary::{Scrape, exporter};
 use crate::support::collector_peer::Peer;
-
-async fn organization() -> Running {
-    let config = Config {
-        history: 5,
-        ..Config::quiet()
-    };
-    Simulator::spawn(config).await.unwrap()
-}
+use crate::support::service::organization;
 
 fn add(api: &Running, activity_type: &str, actor: u64) -> String {
     let user = json!({"id": actor, "firstName": "Marker-First", "lastName": "Marker-Last", "profileImageUrl": "https://marker.example/p.png"});
@@ -29,7 +22,7 @@ fn add(api: &Running, activity_type: &str, actor: u64) -> String {
 
 #[tokio::test]
 async fn excluded_types_are_known_but_not_counted_or_not_sent() {
-    let (api, peer) = (organization().await, Peer::http(1 << 20).await);
+    let (api, peer) = (organization(5, 0).await, Peer::http(1 << 20).await);
     let launch = exporter(&api.base_url())
         .otlp("http/protobuf", &format!("http://{}", peer.address))
         .flag("--audit.poll-interval", "100ms")
@@ -69,7 +62,7 @@ async fn no_byte_that_leaves_tells_a_user_unless_it_may() {
     let key = directory.path().join("hash-key");
     std::fs::write(&key, "a secret of enough bytes").unwrap();
     for (mode, hashes) in [("hash", 1), ("none", 0)] {
-        let (api, peer) = (organization().await, Peer::http(1 << 20).await);
+        let (api, peer) = (organization(5, 0).await, Peer::http(1 << 20).await);
         let launch = exporter(&api.base_url())
             .otlp("http/protobuf", &format!("http://{}", peer.address))
             .flag("--audit.poll-interval", "100ms")

@@ -3,11 +3,10 @@
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::Duration;
 
-use orgdata_exporter::simulator::{Config, Simulator};
-
 use crate::support::binary::{Exporter, KEY, launch};
 use crate::support::files::file;
 use crate::support::http_peer::{Peer, Reply, answer, head};
+use crate::support::service::organization;
 
 /// An exporter is healthy also if its API is away.
 const NOWHERE: &str = "http://127.0.0.1:9";
@@ -152,12 +151,7 @@ async fn an_answer_is_enough_with_tls_and_passwords() {
 
 #[tokio::test]
 async fn the_simulator_of_the_compose_set_is_healthy() {
-    let simulator = Simulator::spawn(Config {
-        history: 3,
-        ..Config::quiet()
-    })
-    .await
-    .unwrap();
+    let simulator = organization(3, 0).await;
     let compose = file("deploy/compose/compose.yaml");
     let (_, rest) = compose.split_once("--url=http://127.0.0.1:8081").unwrap();
     let (path, _) = rest.split_once('"').unwrap();

@@ -16,6 +16,7 @@ mod support {
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;
     pub(crate) mod scrape;
+    pub(crate) mod service;
     pub(crate) mod settings;
 }
 

@@ -1,9 +1,10 @@
 //! The command `probe` of the built binary: what it prints, and its exit status.
 
-use orgdata_exporter::simulator::{ApiKey, Config, Readings, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config, Readings};
 use serde_json::Value;
 
 use crate::support::binary::{Finished, KEY, launch};
+use crate::support::service::spawn;
 
 /// Probes a small organization.
 async fn probe(change: impl FnOnce(&mut Config), arguments: &[&str]) -> Finished {
@@ -15,7 +16,7 @@ async fn probe(change: impl FnOnce(&mut Config), arguments: &[&str]) -> Finished
         ..Config::quiet()
     };
     change(&mut config);
-    let api = Simulator::spawn(config).await.unwrap();
+    let api = spawn(config).await;
     let launch = launch(&["probe", "--api.max-requests-per-second=1000"]);
     let launch = launch.env("ORGDATA_API_BASE_URL", &api.base_url());
     launch

@@ -10,11 +10,12 @@ use std::time::Duration;
 use http::StatusCode;
 use orgdata_exporter::ledger::DeadLetters;
 use orgdata_exporter::simulator::{
-    Config, Endpoint, Fault, FaultKind, Fields, RetryAfter, Running, Simulator, TotalCount,
+    Endpoint, Fault, FaultKind, Fields, RetryAfter, Running, TotalCount,
 };
 
 use crate::support::binary::{Exporter, Launch, Scrape, client, exporter};
 use crate::support::collector_peer::{Peer, Reply};
+use crate::support::service::organization;
 use crate::support::{families, openmetrics};
 
 const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
@@ -137,7 +138,7 @@ async fn every_metric_moves_when_it_should() {
 #[tokio::test]
 async fn what_has_known_labels_is_there_from_the_start() {
     // No response of the service has come yet.
-    let simulator = quiet(3, 0).await;
+    let simulator = organization(3, 0).await;
     let silent = simulator.fault(Fault::new(FaultKind::Hang));
     let peer = Peer::http(1 << 20).await;
     let watch = Watch::new(beside(&simulator, Some(&peer))).await;
@@ -147,15 +148,6 @@ async fn what_has_known_labels_is_there_from_the_start() {
     missing.retain(|name| !now.contains_key(name) && !is_absent(name));
     assert!(missing.is_empty(), "not there from the start: {missing:?}");
     simulator.remove_fault(silent);
-}
-
-async fn quiet(history: u64, tickets: u64) -> Running {
-    let config = Config {
-        history,
-        tickets,
-        ..Config::quiet()
-    };
-    Simulator::spawn(config).await.unwrap()
 }
 
 fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
@@ -169,7 +161,7 @@ fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
 }
 
 async fn the_service() -> Moved {
-    let simulator = quiet(20, 60).await;
+    let simulator = organization(20, 60).await;
     let mut watch = Watch::new(beside(&simulator, None)).await;
     let tickets = |scrape: &Scrape| scrape.has("orgdata_deals_with_open_tickets");
     watch.exporter.until("tickets", tickets).await;
@@ -263,7 +255,7 @@ async fn the_service() -> Moved {
 }
 
 async fn the_collector() -> Moved {
-    let simulator = quiet(3, 0).await;
+    let simulator = organization(3, 0).await;
     let peer = Peer::http(1 << 20).await;
     let launch = beside(&simulator, Some(&peer));
     let state = launch.dir().join("state.db");
@@ -299,7 +291,7 @@ async fn the_collector() -> Moved {
 }
 
 async fn a_full_file() -> Moved {
-    let simulator = quiet(3, 0).await;
+    let simulator = organization(3, 0).await;
     for _ in 0..400 {
         let noise = std::iter::repeat_with(fastrand::alphanumeric);
         let noise: String = noise.take(16_000).collect();
@@ -325,7 +317,7 @@ async fn a_full_file() -> Moved {
 }
 
 async fn a_damaged_file() -> Moved {
-    let simulator = quiet(3, 0).await;
+    let simulator = organization(3, 0).await;
     let launch = beside(&simulator, None);
     let state = launch.dir().join("state.db");
     let launch = launch.state(&state);
@@ -354,7 +346,7 @@ async fn a_damaged_file() -> Moved {
 }
 
 async fn an_ignored_filter() -> Moved {
-    let simulator = quiet(20, 0).await;
+    let simulator = organization(20, 0).await;
     let peer = Peer::http(1 << 20).await;
     // The service ignores a deal that does not exist.
     let setup = beside(&simulator, Some(&peer)).flag("--audit.deal-ids", "99999999");

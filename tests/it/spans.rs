@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use orgdata_exporter::simulator::{Config, Running, Simulator};
+use orgdata_exporter::simulator::Running;
 use prost::Message as _;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
@@ -19,6 +19,7 @@ use tonic::transport::server::TcpIncoming;
 use crate::check::TLS;
 use crate::support::binary::{Exporter, exporter, until};
 use crate::support::collector_peer::{tls_server, unzipped};
+use crate::support::service::organization;
 
 /// Requests and their headers.
 #[derive(Clone, Default)]
@@ -81,7 +82,7 @@ async fn http(traces: Traces) -> String {
 
 /// An exporter with variables that the SDK alone would read in another way.
 async fn launch(variables: &[(&str, &str)]) -> (Exporter, Running) {
-    let api = Simulator::spawn(Config::quiet()).await.unwrap();
+    let api = organization(0, 0).await;
     let mut launch = exporter(&api.base_url());
     for (name, value) in variables {
         launch = launch.env(&format!("OTEL_EXPORTER_OTLP_{name}"), value);

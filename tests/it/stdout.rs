@@ -3,24 +3,16 @@
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
-use orgdata_simulator::{Config, Running, Simulator};
+use orgdata_simulator::Running;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use crate::support::binary::{Launch, PATIENCE, exporter, until};
 use crate::support::files::{array, text};
+use crate::support::service::organization;
 
 /// Enough records for a line that no pipe takes without a reader.
 const HISTORY: u64 = 300;
-
-async fn organization() -> Running {
-    let history = HISTORY;
-    let config = Config {
-        history,
-        ..Config::quiet()
-    };
-    Simulator::spawn(config).await.unwrap()
-}
 
 fn launch(api: &Running) -> Launch {
     let launch = exporter(&api.base_url());
@@ -55,7 +47,7 @@ fn ids(lines: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn every_record_is_on_stdout_once_and_the_log_is_on_stderr() {
-    let api = organization().await;
+    let api = organization(HISTORY, 0).await;
     let mut exporter = launch(&api).start();
     exporter.synced().await;
     api.add_events(3);
@@ -74,7 +66,7 @@ async fn every_record_is_on_stdout_once_and_the_log_is_on_stderr() {
 /// Records that nobody reads wait in the state file, and delay no stop.
 #[tokio::test]
 async fn a_reader_that_goes_or_sleeps_loses_nothing() {
-    let api = organization().await;
+    let api = organization(HISTORY, 0).await;
     for goes in [true, false] {
         let launch = launch(&api);
         let (mut child, _dir) = launch.clone().spawn();
@@ -116,7 +108,7 @@ async fn a_reader_that_goes_or_sleeps_loses_nothing() {
 
 #[tokio::test]
 async fn an_endpoint_beside_stdout_is_refused() {
-    let api = organization().await;
+    let api = organization(HISTORY, 0).await;
     let launch = launch(&api).arg("--otlp.endpoint=http://localhost:4317");
     launch.refused(2, "--otlp.protocol | --otlp.endpoint").await;
 }

@@ -4,18 +4,16 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::StatusCode;
 use orgdata_exporter::api::Client;
 use orgdata_exporter::ledger::{Encode, LedgerHandle, OutboxRecord, RecordKind};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::simulator::{
-    Config, Fault, Fields, KeyReading, Readings, Running, Simulator,
-};
+use orgdata_exporter::simulator::{Config, KeyReading, Readings, Running, Simulator};
 use orgdata_exporter::tail::{Settings, Start, Tail};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::service::{reading, spawn};
 use crate::support::settings::{self, PlainRecords};
 
 /// Twice the interval of polls: what is lost meanwhile is reported.
@@ -46,18 +44,8 @@ impl Bench {
         Self::with(history, Readings::default(), Start::Now, 100).await
     }
 
-    /// An exporter that delivers the history.
-    async fn oldest(history: u64, page_size: u32) -> Self {
-        Self::with(history, Readings::default(), Start::Oldest, page_size).await
-    }
-
     async fn with(history: u64, readings: Readings, start: Start, page_size: u32) -> Self {
-        let config = Config {
-            history,
-            readings,
-            ..Config::quiet()
-        };
-        let running = Simulator::spawn(config).await.unwrap();
+        let running = spawn(reading(history, readings)).await;
         // The paused clock of the tail goes ahead of the service's.
         running.simulator().advance(seconds(60));
         let client = settings::client(&running.base_url(), &Metrics::new(Duration::ZERO));
@@ -99,11 +87,6 @@ impl Bench {
             ledger,
             metrics,
         }
-    }
-
-    /// Kills the process, and starts another one.
-    fn restarted(self) -> Self {
-        self.restarted_after(|_| {})
     }
 
     /// Kills the process, does something to its file, and starts another one.
@@ -178,19 +161,10 @@ impl Bench {
         entries.into_iter().map(field).collect()
     }
 
-    async fn delivered(&self) -> u64 {
-        settings::entries(&self.records().await).len() as u64
-    }
-
     /// Returns how many events were counted, how many entries were delivered, and how many gaps there are.
     async fn taken(&self) -> (u64, u64, u64) {
-        (self.counted(), self.delivered().await, self.gaps())
-    }
-
-    /// Adds an entry that the service dates so.
-    fn add_dated(&self, created_at: &str) {
-        let fields = Fields::new().unchecked().with("createdAt", created_at);
-        self.sim().add_entry(&fields).unwrap();
+        let delivered = settings::entries(&self.records().await).len() as u64;
+        (self.counted(), delivered, self.gaps())
     }
 }
 
@@ -208,14 +182,11 @@ fn readings() -> [Readings; 3] {
         before_inclusive: true,
         ..Readings::default()
     };
-    [Readings::default(), inclusive, by_arrival()]
-}
-
-fn by_arrival() -> Readings {
-    Readings {
+    let by_arrival = Readings {
         key: KeyReading::Arrival,
         ..Readings::default()
-    }
+    };
+    [Readings::default(), inclusive, by_arrival]
 }
 
 fn seconds(count: u64) -> Duration {
@@ -259,7 +230,7 @@ async fn a_loss_is_one_gap() {
             bench.rounds(1).await;
         }
         if killed {
-            bench = bench.restarted();
+            bench = bench.restarted_after(drop);
         }
         bench.settle().await;
         assert_eq!((bench.counted(), bench.gaps()), (400, 1));
@@ -289,7 +260,7 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
             std::fs::write(&path, bytes).unwrap();
         });
         bench.settle().await;
-        bench = bench.restarted();
+        bench = bench.restarted_after(drop);
         bench.after_events(1).await;
         assert_eq!((bench.counted(), bench.gaps()), (1, 1), "{start}");
         let records = bench.records().await;
@@ -305,12 +276,11 @@ async fn the_pages_of_another_organization_are_refused() {
     bench.after_events(3).await;
     let config = Config {
         organization_id: 9,
-        history: 20,
-        ..Config::quiet()
+        ..reading(20, Readings::default())
     };
-    bench.setup.running = Simulator::spawn(config).await.unwrap();
+    bench.setup.running = spawn(config).await;
     bench.setup.client = settings::client(&bench.setup.running.base_url(), &bench.metrics);
-    bench = bench.restarted();
+    bench = bench.restarted_after(drop);
     for _ in 0..2 {
         bench.sim().add_events(2);
         bench.poll().await;
@@ -323,10 +293,10 @@ async fn the_pages_of_another_organization_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
-    let mut bench = Bench::oldest(200, 100).await;
+    let mut bench = Bench::with(200, Readings::default(), Start::Oldest, 100).await;
     bench.sim().fault("too-large=20".parse().unwrap());
     bench.settle().await;
-    assert_eq!(bench.delivered().await, 200);
+    assert_eq!(bench.taken().await, (0, 200, 0));
     bench.sim().clear_requests();
     for _ in 0..65 {
         bench.sim().advance(seconds(1));
@@ -339,28 +309,13 @@ async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_dated_long_ago_is_delivered_once_and_not_counted_wherever_it_stands() {
-    let mut bench = Bench::with(10_500, by_arrival(), Start::Oldest, 1000).await;
-    bench.settle().await;
-    // More ids than are always kept, and the time to prune some.
-    bench.sim().advance(seconds(2 * 3600));
-    bench.add_dated("2001-01-01T00:00:00.000Z");
-    for _ in 0..3 {
-        bench.settle().await;
-        bench.sim().advance(seconds(2 * 3600));
-        assert_eq!((bench.counted(), bench.delivered().await), (0, 10_501));
-        assert_eq!(bench.total(Total::Backdated), 1);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn each_page_of_a_long_history_is_requested_once_although_the_process_is_killed() {
-    let mut bench = Bench::oldest(2000, 2).await;
+    let mut bench = Bench::with(2000, Readings::default(), Start::Oldest, 2).await;
     let mut dice = fastrand::Rng::with_seed(7);
     let mut killed = 0;
     while bench.tail.state().first.is_some() || bench.tail.state().history.is_some() {
         bench.rounds(dice.u32(1..100)).await;
-        bench = bench.restarted();
+        bench = bench.restarted_after(drop);
         killed += 1;
     }
     let requests = bench.sim().requests().audit;
@@ -383,93 +338,5 @@ async fn a_jump_of_the_clock_loses_nothing() {
         bench.settle().await;
         added += 30;
         assert_eq!(bench.taken().await, (added, added, 0), "{jump}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn eight_minutes_of_failing_pages_lose_nothing() {
-    for history in [0, 6000] {
-        let mut bench = match history {
-            0 => Bench::new(100).await,
-            _ => Bench::oldest(history, 100).await,
-        };
-        while bench.tail.state().first.is_some() {
-            bench.rounds(1).await;
-        }
-        bench.sim().add_events(5000);
-        let until = bench.sim().now() + seconds(480);
-        bench.sim().on_request(Box::new(move |request, sim| {
-            let is_deep = request.param("before").is_some();
-            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
-        }));
-        for minute in 1..=8 {
-            bench.sim().advance(seconds(60));
-            bench.sim().add_events(1);
-            bench.poll().await;
-            bench.rounds(5).await;
-            assert!(bench.counted() >= minute, "live events wait");
-        }
-        bench.settle().await;
-        assert_eq!(bench.taken().await, (5008, history + 5008, 0));
-    }
-}
-
-/// Ten events a second, and one more between any two requests.
-#[tokio::test(start_paused = true)]
-async fn a_re_read_completes_while_events_arrive() {
-    let mut bench = Bench::new(50).await;
-    bench.sim().add_events(200);
-    bench.sim().advance(seconds(60));
-    bench.after_events(1).await;
-    bench.sim().add_late(1, seconds(59));
-    bench.sim().on_request(Box::new(|_, sim| {
-        sim.advance(Duration::from_millis(100));
-        sim.add_events(1);
-        None
-    }));
-    let before = bench.tail.state().short_read_to;
-    bench.tail.hurry();
-    for _ in 0..40 {
-        bench.sim().advance(seconds(15));
-        bench.sim().add_events(150);
-        bench.tail.hurry_poll();
-        bench.rounds(8).await;
-    }
-    let after = bench.tail.state().short_read_to;
-    assert!(after > before, "the re-read starves");
-    assert_eq!(bench.total(Total::Late), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_import_of_old_rows_hides_no_live_events() {
-    let mut bench = Bench::with(100, by_arrival(), Start::Now, 100).await;
-    let import = |bench: &Bench| {
-        for _ in 0..300 {
-            bench.add_dated("2020-01-01T00:00:00.000Z");
-        }
-    };
-    import(&bench);
-    bench.sim().add_events(500);
-    import(&bench);
-    bench.settle().await;
-    assert_eq!(bench.taken().await, (500, 1100, 0));
-    assert_eq!(bench.total(Total::Backdated), 600);
-}
-
-/// Retention has deleted every known entry; then there is one new event. Polls are 15 seconds apart.
-#[tokio::test(start_paused = true)]
-async fn a_quiet_organization_has_no_false_gap() {
-    let mut bench = Bench::new(20).await;
-    for (total, interval) in [(1, 15), (2, 300), (3, 599)] {
-        bench.sim().retain(0);
-        for _ in 0..30 {
-            bench.sim().advance(seconds(interval));
-            tokio::time::advance(seconds(interval)).await;
-            bench.poll().await;
-        }
-        bench.sim().add_events(1);
-        bench.sim().advance(seconds(interval));
-        bench.settle().await;
-        assert_eq!((bench.counted(), bench.gaps()), (total, 0));
     }
 }

@@ -14,6 +14,7 @@ mod support {
     pub(crate) mod openmetrics;
     pub(crate) mod parts;
     pub(crate) mod scrape;
+    pub(crate) mod service;
     pub(crate) mod tap;
 }
 

@@ -1,12 +1,13 @@
 //! The report: settings and their origin, JSON, colours, the transcript of the documentation, and no secrets.
 
-use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config};
 use serde_json::Value;
 
 use super::{check, expect, organization, service};
 use crate::support::binary::{KEY, launch};
 use crate::support::files::assert_has;
 use crate::support::http_peer::{Peer, json};
+use crate::support::service::spawn;
 
 #[tokio::test]
 async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warning() {
@@ -124,7 +125,7 @@ async fn the_transcript_in_the_documentation_is_what_is_printed() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.unwrap();
+    let api = spawn(config).await;
     let url = format!("--api.base-url={}", api.base_url());
     let run = launch(&["check", &url]).env("ORGDATA_API_KEY", KEY);
     let run = run.run().await;

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config};
 
 use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
 use crate::support::collector_peer::https;
 use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, json};
+use crate::support::service::spawn;
 
 const ENTRY: &str = r#"{"items":[{"id":"a","type":"T","createdAt":"2026-01-01T00:00:00Z","organizationId":1}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}"#;
 
@@ -104,7 +105,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.unwrap();
+    let api = spawn(config).await;
     let url = api.base_url();
     let scope = "bad tickets: the scope tickets:read | --tickets.enabled=false";
     let both = expect(check(&url), scope).await;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use orgdata_exporter::simulator::{Config, Fields, Simulator};
+use orgdata_exporter::simulator::{Config, Fields};
 
 use super::{Checked, check, expect, organization, service};
 use crate::support::binary::{Exporter, Launch, Scrape, exporter};
+use crate::support::service::spawn;
 
 /// An exporter that has read its first page into this file.
 async fn running(base_url: &str, file: &Path) -> Exporter {
@@ -102,7 +103,7 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
         organization_id: 9,
         ..organization()
     };
-    let other = Simulator::spawn(other).await.unwrap();
+    let other = spawn(other).await;
     let words = "bad organization: belongs to organization 9, but the state file to 4711 | --state.path another file";
     unchanged(&other.base_url(), &file, words).await;
 }

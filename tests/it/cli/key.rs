@@ -2,23 +2,25 @@
 
 use std::ffi::OsStr;
 
-use orgdata_exporter::simulator::{ApiKey, Config, Running, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config, Running};
 
 use super::{ONE_ENTRY, TICKETS_UP, UP, organization};
 use crate::support::binary::{KEY, exporter, launch, until};
 use crate::support::http_peer::{NO_TICKETS, Peer, answer, json};
+use crate::support::service::spawn;
 
 const URL: &str = "--api.base-url=https://api.example.com";
 
 /// A simulated organization with this key alone.
 async fn with_key(key: ApiKey) -> Running {
-    let config = Config {
-        // An empty listing is believed after a minute.
-        history: 3,
-        keys: vec![key],
-        ..Config::quiet()
-    };
-    Simulator::spawn(config).await.unwrap()
+    let (history, keys) = (3, vec![key]);
+    let quiet = Config::quiet();
+    spawn(Config {
+        history,
+        keys,
+        ..quiet
+    })
+    .await
 }
 
 #[tokio::test]

@@ -6,10 +6,11 @@ use std::time::Duration;
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{Config, ExpiredReading, Fault, Readings, Simulator};
+use orgdata_exporter::simulator::{ExpiredReading, Fault, Readings, Simulator};
 use orgdata_exporter::tail::{Settings, Start, Tail};
 use tokio::time::Instant;
 
+use crate::support::service::reading;
 use crate::support::settings;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -26,11 +27,7 @@ struct Paused {
 impl Paused {
     /// Returns a tail that counts.
     async fn with(history: u64, readings: Readings) -> Self {
-        let service = Simulator::new(Config {
-            history,
-            readings,
-            ..Config::quiet()
-        });
+        let service = Simulator::new(reading(history, readings));
         // The service's clock goes with that of the tail.
         let mut last = Instant::now();
         service.on_request(Box::new(move |_, sim| {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{
-    ClockSource, Config, Fault, Fields, KeyReading, Readings, Simulator, TimeForm,
+    ClockSource, Fault, Fields, KeyReading, Readings, Simulator, TimeForm,
 };
 
 use super::{History, add_dated};
 use crate::support::binary::until;
+use crate::support::service::reading;
 
 #[tokio::test]
 async fn times_are_read_in_any_form() {
@@ -173,10 +174,7 @@ async fn an_entry_dated_2099_keeps_no_ids() {
 /// A re-read goes deeper than the window, and the window has more events than ids are kept in any case.
 #[tokio::test]
 async fn what_a_re_read_meets_below_the_window_is_not_delivered_again() {
-    let config = Config {
-        history: 20,
-        ..Config::quiet()
-    };
+    let config = reading(20, Readings::default());
     let clock = ClockSource::Manual(Timestamp::now());
     let mut history = History::serving(config, clock).await;
     history.start("--audit.reread-window=1s").await;
