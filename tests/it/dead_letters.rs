@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use orgdata_exporter::simulator::{Fields, Running};
+use orgdata_exporter::simulator::Running;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
 
 use crate::support::binary::{Finished, Launch, exporter, launch};
 use crate::support::collector_peer::Peer;
@@ -160,38 +159,6 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
     let dropped = dead_letters(&state, &["drop", "--reason=malformed"]).await;
     assert_eq!(dropped.stdout, "1 deleted\n");
     exporter.until_value(KEPT, 0.0).await;
-}
-
-/// The exporter's log would grow for as long as a pager is open.
-#[tokio::test]
-async fn a_list_that_is_not_read_to_its_end_holds_nothing_up() {
-    let api = organization(3, 0).await;
-    for _ in 0..2 {
-        // More than fits into a pipe.
-        let large = json!({ "noise": "x".repeat(200_000) });
-        let entry = Fields::new().unchecked().with("type", Value::Null);
-        let entry = entry.with("metadata", large);
-        api.simulator().add_entry(&entry).unwrap();
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state.db");
-    let mut exporter = with_state(&api.base_url(), &state).start();
-    exporter.until_value(KEPT, 2.0).await;
-    assert_eq!(exporter.stop().await, Some(0));
-    let (mut list, _dir) = command(&state, &["list", "--format=json"]).spawn();
-    let mut out = list.stdout.take().unwrap();
-    assert_eq!(out.read_u8().await.unwrap(), b'{');
-
-    let database = rusqlite::Connection::open(&state).unwrap();
-    let queue = "UPDATE dead_letters SET queued = 1";
-    assert_eq!(database.execute(queue, []), Ok(2));
-    let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
-    let busy: i64 = database.query_row(truncate, [], |row| row.get(0)).unwrap();
-    assert_eq!(busy, 0, "the log cannot be truncated");
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).await.unwrap();
-    assert_eq!(rest.lines().count(), 2);
-    assert_eq!(list.wait().await.unwrap().code(), Some(0));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The command `probe` of the built binary: what it prints, and its exit status.
 
-use orgdata_exporter::simulator::{ApiKey, Config, Readings};
+use orgdata_exporter::simulator::{ApiKey, Config};
 use serde_json::Value;
 
 use crate::support::binary::{Finished, KEY, launch};
@@ -46,12 +46,7 @@ async fn answers_are_printed_with_what_the_exporter_does() {
 
 #[tokio::test]
 async fn the_document_has_the_same_answers_and_the_status_says_if_one_is_bad() {
-    let ignored = |config: &mut Config| {
-        config.readings = Readings {
-            ignore_offset: true,
-            ..Readings::default()
-        };
-    };
+    let ignored = |config: &mut Config| config.readings.ignore_offset = true;
     let denied = |config: &mut Config| config.keys = vec![ApiKey::scoped(KEY, &["tickets:read"])];
     let json = ["--format=json"];
     for (finished, status, question, answer) in [

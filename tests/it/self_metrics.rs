@@ -13,10 +13,10 @@ use orgdata_exporter::simulator::{
     Endpoint, Fault, FaultKind, Fields, RetryAfter, Running, TotalCount,
 };
 
-use crate::support::binary::{Exporter, Launch, Scrape, client, exporter};
+use crate::support::binary::{Exporter, Launch, Scrape, exporter};
 use crate::support::collector_peer::{Peer, Reply};
+use crate::support::families;
 use crate::support::service::organization;
-use crate::support::{families, openmetrics};
 
 const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
 
@@ -39,7 +39,7 @@ const CONSTANT: [&str; 12] = [
     "process_virtual_memory_max_bytes",
 ];
 
-/// What each family shows at one moment, by the name of its samples.
+/// What each family shows at one moment, by its name.
 type Picture = BTreeMap<String, String>;
 
 /// Which metrics have moved so far.
@@ -59,28 +59,6 @@ fn promised() -> BTreeSet<String> {
     names.filter(is_metric).map(str::to_owned).collect()
 }
 
-fn picture(scrape: &str) -> Picture {
-    let families = openmetrics::parse(scrape).unwrap().into_iter();
-    let show = |family: openmetrics::Family| {
-        let suffix = if family.kind == "counter" {
-            "_total"
-        } else {
-            ""
-        };
-        let values = family.samples.into_iter();
-        let values = values.map(|sample| (sample.name, sample.labels, sample.value));
-        let values = format!("{:?}", values.collect::<Vec<_>>());
-        (family.name + suffix, values)
-    };
-    families.map(show).collect()
-}
-
-fn note(moved: &mut Moved, before: &Picture, after: &Picture) {
-    let names = before.keys().chain(after.keys());
-    let names = names.filter(|name| before.get(*name) != after.get(*name));
-    moved.extend(names.cloned());
-}
-
 // === impl Watch ===
 
 impl Watch {
@@ -92,10 +70,11 @@ impl Watch {
     }
 
     async fn look(&self) -> Picture {
-        let request = client().get(format!("{}/metrics", self.exporter.url().await));
-        let request = request.header("accept", "application/openmetrics-text;version=1.0.0");
-        let response = request.send().await.unwrap();
-        picture(&response.text().await.unwrap())
+        let scrape = self.exporter.metrics().await;
+        let families = scrape.split("# HELP ").skip(1);
+        let families = families.filter_map(|family| family.split_once(' '));
+        let own = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
+        families.map(own).collect()
     }
 
     /// Does something, every few seconds, until all of these metrics, separated by spaces, show something else than before.
@@ -107,7 +86,9 @@ impl Watch {
                 act();
             }
             let now = self.look().await;
-            note(&mut self.moved, &before, &now);
+            let names = before.keys().chain(now.keys());
+            let moved = names.filter(|name| before.get(*name) != now.get(*name));
+            self.moved.extend(moved.cloned());
             waiting.retain(|name| before.get(*name) == now.get(*name));
             if waiting.is_empty() {
                 return;

@@ -15,9 +15,7 @@ use crate::support::service::organization;
 const HISTORY: u64 = 300;
 
 fn launch(api: &Running) -> Launch {
-    let launch = exporter(&api.base_url());
-    let state = launch.dir().join("state.db");
-    launch.state(&state).args(&[
+    exporter(&api.base_url()).on_disk().args(&[
         "--otlp.protocol=stdout",
         "--audit.start=oldest",
         "--shutdown.grace=300ms",
@@ -104,11 +102,4 @@ async fn a_reader_that_goes_or_sleeps_loses_nothing() {
         again.settled(0).await;
         assert_eq!(again.stop().await, Some(0));
     }
-}
-
-#[tokio::test]
-async fn an_endpoint_beside_stdout_is_refused() {
-    let api = organization(HISTORY, 0).await;
-    let launch = launch(&api).arg("--otlp.endpoint=http://localhost:4317");
-    launch.refused(2, "--otlp.protocol | --otlp.endpoint").await;
 }

@@ -13,7 +13,7 @@ use orgdata_exporter::tail::{Settings, Start, Tail};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::service::{reading, spawn};
+use crate::support::service::{reading, readings, spawn};
 use crate::support::settings::{self, PlainRecords};
 
 /// Twice the interval of polls: what is lost meanwhile is reported.
@@ -75,9 +75,7 @@ impl Bench {
             poll_interval: SILENCE / 2,
             start: setup.start,
             reread_interval: seconds(3600),
-            reread_window: seconds(3600),
-            page_size: setup.page_size,
-            excluded: orgdata_exporter::tail::Excluded::default(),
+            ..settings::tail(setup.page_size)
         };
         let (client, own) = (setup.client.clone(), ledger.clone());
         let tail = Tail::new(client, own, state, metrics.clone(), settings);
@@ -177,15 +175,9 @@ fn gap_records(records: &[OutboxRecord]) -> Vec<String> {
 }
 
 /// Returns readings of the specification that matter to the tail.
-fn readings() -> [Readings; 3] {
-    let inclusive = Readings {
-        before_inclusive: true,
-        ..Readings::default()
-    };
-    let by_arrival = Readings {
-        key: KeyReading::Arrival,
-        ..Readings::default()
-    };
+fn meanings() -> [Readings; 3] {
+    let inclusive = readings(|it| it.before_inclusive = true);
+    let by_arrival = readings(|it| it.key = KeyReading::Arrival);
     [Readings::default(), inclusive, by_arrival]
 }
 
@@ -196,7 +188,7 @@ fn seconds(count: u64) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
     use Total::{Duplicate, Gaps, Late, Malformed, Recoveries};
-    for (readings, history) in readings().into_iter().zip([500, 0, 500]) {
+    for (readings, history) in meanings().into_iter().zip([500, 0, 500]) {
         let mut bench = Bench::with(history, readings, Start::Now, 100).await;
         assert_eq!(bench.counted(), 0, "{readings:?}");
         for (added, total) in [(1, 1), (99, 100), (0, 100), (2500, 2600), (100, 2700)] {

@@ -1,20 +1,15 @@
 //! A real OpenTelemetry Collector receives what the built exporter sends: every record is compared with what the simulator served.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use orgdata_simulator::{Running, Served, Simulator};
 use serde_json::{Map, Value, json};
 
 use crate::organization;
-use crate::support::binary::{Exporter, Launch, Scrape, assert_complete, exporter};
+use crate::support::binary::{Exporter, Launch, exporter};
 use crate::support::files::{array, assert_has, text};
 use crate::support::parts::{Collector, Prometheus};
-use crate::support::tap::Tap;
-
-/// The number of records of a request in the tests that interrupt one.
-const BATCH: usize = 50;
 
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 
@@ -85,15 +80,6 @@ fn ids(simulator: &Simulator) -> Vec<String> {
     simulator.entries().map(|entry| entry.id).collect()
 }
 
-/// Asserts that every entry arrived, in order of creation, and returns how often each came again that came more than once.
-fn assert_in_order(simulator: &Simulator, came: &[String]) -> BTreeMap<String, usize> {
-    let again = assert_complete(simulator, came);
-    let mut seen = BTreeSet::new();
-    let first = came.iter().filter(|id| seen.insert(*id));
-    assert!(first.eq(&ids(simulator)), "in another order");
-    again
-}
-
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector of two versions"]
 async fn every_event_arrives() {
@@ -142,70 +128,6 @@ async fn every_event_arrives() {
         }
         assert_eq!(scrape.sum("orgdata_otlp_records_sent_total"), 1_000.0);
         assert_eq!(scrape.sum("orgdata_otlp_request_failures_total"), 0.0);
-    }
-}
-
-/// Waits until the simulator's next events are newer than all others: it creates them in the milliseconds before now.
-async fn later(events: u64) {
-    tokio::time::sleep(Duration::from_millis(events + 50)).await;
-}
-
-/// The collector dies in the middle of a stream of records and the exporter while it is down; events go on throughout.
-async fn an_outage_loses_nothing(protocol: &str, crash: bool) {
-    let simulator = organization(300, 0).await;
-    let mut collector = Collector::start().await;
-    let directory = tempfile::tempdir().unwrap();
-    let setup = exporter(&simulator.base_url())
-        .otlp(protocol, &collector.endpoint(protocol))
-        .state(&directory.path().join("state.db"))
-        .flag("--audit.start", "oldest")
-        .flag("--otlp.batch-size", &BATCH.to_string())
-        .flag("--shutdown.grace", "1s");
-    let mut exporter = setup.listening().await;
-    collector.records_at_least(300).await;
-
-    simulator.add_events(2_000);
-    collector.records_at_least(301).await;
-    collector.stop();
-    later(500).await;
-    simulator.add_events(500);
-    let waits = async |exporter: &Exporter, events: f64, at_least: f64| {
-        let is_all = |scrape: &Scrape| {
-            let waiting = scrape.value("orgdata_otlp_backlog_records").unwrap();
-            scrape.sum("orgdata_audit_events_total") == events
-                && (at_least..=events).contains(&waiting)
-        };
-        exporter.until("events without a collector", is_all).await;
-    };
-    waits(&exporter, 2_500.0, 500.0).await;
-    match crash {
-        true => exporter.kill(),
-        false => assert_eq!(exporter.stop().await, Some(0)),
-    }
-    later(300).await;
-    simulator.add_events(300);
-    exporter = setup.listening().await;
-    waits(&exporter, 2_800.0, 800.0).await;
-
-    collector.start_again().await;
-    exporter.settled(2_800).await;
-    let again = assert_in_order(&simulator, &collector.ids());
-    // The request that the collector had written when it died, but not acknowledged.
-    let is_one = again.len() <= BATCH && again.values().all(|times| *times == 1);
-    assert!(is_one, "{again:?}");
-    let records = collector.records();
-    let instance = |record: &Value| text(&record["resource"]["service.instance.id"]);
-    let instances: BTreeSet<String> = records.iter().map(instance).collect();
-    assert_eq!(instances.len(), 1, "it survives a restart");
-}
-
-#[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
-async fn an_outage_with_a_restart_or_a_crash_loses_nothing() {
-    for protocol in PROTOCOLS {
-        for crash in [false, true] {
-            an_outage_loses_nothing(protocol, crash).await;
-        }
     }
 }
 
@@ -263,41 +185,5 @@ async fn a_record_and_an_exemplar_belong_to_the_trace_of_their_poll() {
             let trace = (text(&labels["trace_id"]), text(&labels["span_id"]));
             assert!(traces.contains(&trace), "{exemplar} in {traces:?}");
         }
-    }
-}
-
-#[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
-async fn without_spans_or_their_endpoint_records_arrive() {
-    let dead = Tap::new(None).await;
-    let cases = [
-        ("OTEL_SDK_DISABLED", "true"),
-        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &dead.url()),
-    ];
-    for (protocol, (variable, value)) in PROTOCOLS
-        .iter()
-        .flat_map(|protocol| cases.map(|case| (protocol, case)))
-    {
-        let simulator = organization(10, 0).await;
-        let collector = Collector::start().await;
-        let setup = by_variables(&simulator, &collector, protocol).env(variable, value);
-        let mut exporter = setup.listening().await;
-        deliver(&simulator, &exporter, 30).await;
-        let asked = Instant::now();
-        assert_eq!(exporter.stop().await, Some(0));
-        assert!(
-            asked.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            asked.elapsed()
-        );
-        assert_eq!(collector.ids(), ids(&simulator)[10..]);
-        assert_eq!(collector.traces(), Vec::<Value>::new());
-        let has_trace = |record: &Value| !trace(record).0.is_empty();
-        let is_traced = collector.records().iter().any(has_trace);
-        assert!(!is_traced || variable != "OTEL_SDK_DISABLED");
-        // At most one throttled warning.
-        let log = exporter.stderr();
-        let complaints = log.count("level=warn") + log.count("level=error");
-        assert!(complaints <= 1, "{}", log.text());
     }
 }

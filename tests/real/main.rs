@@ -19,7 +19,6 @@ mod support {
 }
 
 mod backfill;
-mod backlog;
 mod collector;
 mod crash;
 mod dashboards;

@@ -55,9 +55,8 @@ async fn increases(server: &Prometheus, instance: &str, begins_at_0: bool) -> Se
 #[ignore = "needs Prometheus 2.42 and 3"]
 async fn increase_sees_every_event() {
     let simulator = organization(20_000).await;
-    let directory = tempfile::tempdir().unwrap();
     let setup = exporter(&simulator.base_url())
-        .state(&directory.path().join("state.db"))
+        .on_disk()
         .flag("--metrics.zero-hold", "4s")
         .flag("--audit.reread-interval", "1s");
     let mut exporter = setup.listening().await;
@@ -132,7 +131,9 @@ async fn increase_sees_every_event() {
         for family in families.split(' ') {
             server.shows(&format!("sum(orgdata_{family})"), 0.0).await;
         }
-        let up = server.by(&["loop"], "sum by (loop) (orgdata_up)").await;
+        let up = server
+            .by(&["loop"], "sum by (loop) (orgdata_up)", None)
+            .await;
         let loops = ["audit", "tickets"].map(|name| (vec![name.to_owned()], 1.0));
         assert_eq!(up, loops.into());
     }
@@ -144,9 +145,8 @@ async fn increase_sees_every_event() {
 #[ignore = "needs VictoriaMetrics"]
 async fn victoriametrics_counts_every_event_once() {
     let simulator = organization(20_000).await;
-    let directory = tempfile::tempdir().unwrap();
     let setup = exporter(&simulator.base_url())
-        .state(&directory.path().join("state.db"))
+        .on_disk()
         .flag("--metrics.zero-hold", "4s");
     let mut exporter = setup.listening().await;
     exporter.synced().await;
@@ -167,7 +167,7 @@ async fn victoriametrics_counts_every_event_once() {
     exporter = setup.listening().await;
     wire.lead(Some(exporter.address()));
     shown(500.0).await;
-    let series = server.by(&["activity_type", "actor"], increase).await;
+    let series = server.by(&["activity_type", "actor"], increase, None).await;
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     assert_eq!(sums(series.into_iter()), event_counts(&truth));
 }

@@ -149,6 +149,11 @@ impl Launch {
         self.arg(&format!("{name}={value}"))
     }
 
+    /// Keeps its state in `state.db` of its directory.
+    pub(crate) fn on_disk(self) -> Self {
+        self.state(Path::new("state.db"))
+    }
+
     pub(crate) fn state(self, file: &Path) -> Self {
         self.flag("--state.path", file.to_str().unwrap())
     }
@@ -195,15 +200,6 @@ impl Launch {
     /// Runs it on one processor, where a thread that is blocked is missed at once.
     pub(crate) fn on_one_processor(mut self) -> Self {
         self.wrapper = ["taskset", "-c", "0"].map(str::to_owned).into();
-        self
-    }
-
-    /// Runs it where another one has its mounted file system.
-    pub(crate) fn beside(mut self, other: &Exporter) -> Self {
-        let pid = other.child.id().to_string();
-        let namespaces = if is_root() { "-m" } else { "-Um" };
-        let options = ["nsenter", "--preserve-credentials", namespaces, "-t", &pid];
-        self.wrapper = options.map(str::to_owned).into();
         self
     }
 
@@ -443,14 +439,19 @@ impl Exporter {
 
     /// Returns its memory in MiB, now and at the peak.
     pub(crate) fn memory(&self) -> [f64; 2] {
-        let status = fs::read_to_string(self.proc("status")).unwrap();
-        ["VmRSS", "VmHWM"].map(|name| {
-            let mut lines = status.lines();
-            let kib = lines.find_map(|line| line.strip_prefix(name)).unwrap();
-            let kib = kib.trim_matches(|c: char| !c.is_ascii_digit());
-            kib.parse::<f64>().unwrap() / 1024.0
-        })
+        memory(self.child.id())
     }
+}
+
+/// Returns the memory of a process in MiB, now and at the peak.
+pub(crate) fn memory(pid: u32) -> [f64; 2] {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    ["VmRSS:", "VmHWM:"].map(|name| {
+        let mut lines = status.lines();
+        let kib = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+        let kib = kib.trim_end_matches("kB").trim();
+        kib.parse::<f64>().unwrap() / 1024.0
+    })
 }
 
 impl Drop for Exporter {

@@ -26,3 +26,10 @@ pub(crate) fn reading(history: u64, readings: Readings) -> Config {
         ..quiet
     }
 }
+
+/// Returns the default readings of the specification after a change.
+pub(crate) fn readings(change: impl FnOnce(&mut Readings)) -> Readings {
+    let mut readings = Readings::default();
+    change(&mut readings);
+    readings
+}

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::support::binary::{Exporter, KEY, Launch, exporter, launch};
 use crate::support::collector_peer::{Peer, Reply};
 use crate::support::openmetrics::{Family, Sample, parse};
+use crate::support::scrape::actor;
 
 /// Events by activity type and actor.
 pub(super) type Counts = BTreeMap<Vec<String>, f64>;
@@ -156,8 +157,7 @@ impl World {
 
 /// The labels that an entry is counted with.
 pub(super) fn labels(entry: &Served) -> Vec<String> {
-    let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
-    vec![entry.activity_type.clone(), actor]
+    vec![entry.activity_type.clone(), actor(entry.actor)]
 }
 
 pub(super) fn series(sample: &Sample) -> Vec<String> {

@@ -7,9 +7,9 @@ use orgdata_exporter::simulator::{ApiKey, Config};
 
 use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
-use crate::support::collector_peer::https;
 use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, json};
 use crate::support::service::spawn;
+use crate::web_config;
 
 const ENTRY: &str = r#"{"items":[{"id":"a","type":"T","createdAt":"2026-01-01T00:00:00Z","organizationId":1}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}"#;
 
@@ -130,7 +130,8 @@ async fn keys_are_named_by_their_place_and_scopes() {
 async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let api = service().await;
     let plain = api.base_url().replace("http://", "https://");
-    let tls = format!("https://localhost:{}", https(TLS).port());
+    let secure = web_config::Server::start(web_config::TLS).await;
+    let tls = secure.url("https", "");
     let unknown = "failed to lookup | --api.base-url";
     let refused = "Connection refused | --api.base-url";
     for (url, words) in [

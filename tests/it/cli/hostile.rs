@@ -14,47 +14,25 @@ fn page(items: &str, start: &str, end: &str) -> String {
     )
 }
 
-fn entry(id: &str, created_at: &str, metadata: &str) -> String {
-    let absent = "dealId evaluationId targetUserId modifiedTargetUserId organization evaluation deal actorUser targetUser modifiedTargetUser task requirement meeting ticket teamRequest";
-    let null = |field| format!(r#","{field}":null"#);
-    let absent: String = absent.split(' ').map(null).collect();
-    format!(
-        r#"{{"id":"{id}","type":"T","createdAt":"{created_at}","occurredAt":"{created_at}","updatedAt":"{created_at}","organizationId":1,"actorUserId":7,"metadata":{metadata}{absent}}}"#
-    )
-}
-
-/// Bodies that no API should send.
+/// Bodies that no API should send; `fuzz/` has more of them.
 fn nonsense() -> Vec<String> {
     let (digits, name) = ("1".repeat(100_000), "n".repeat(100_000));
     let items = [
         // The first with an organization names it for good.
         format!(r#"{{"id":"name","type":"T","organizationId":1,"organization":{{"name":"{name}"}},"state":"{name}"}}"#),
         format!(r#"{{"id":{digits},"type":"T","organizationId":{digits},"state":7}}"#),
-        "null".to_owned(),
-        "[],{},0,\"x\",true".to_owned(),
-        r#"{"id":null,"type":null,"createdAt":null}"#.to_owned(),
-        r#"{"id":1e999,"type":"x","createdAt":"2026-01-01T00:00:00Z"}"#.to_owned(),
-        r#"{"id":{},"type":[],"createdAt":{}}"#.to_owned(),
-        entry("", "2026-01-01T00:00:00Z", "null"),
-        entry("min", "-009999-01-02T01:59:59Z", "null"),
-        entry("max", "9999-12-30T22:00:00.999999999Z", "null"),
-        entry("beyond", "9999-12-31T23:59:59.999Z", "null"),
-        entry(&"long".repeat(100_000), "2026-01-01T00:00:00Z", "null"),
-        entry("\\u0000\\n\\\"", "2026-01-01T00:00:00Z", "null"),
-        r#"{"id":1,"state":"OPEN","type":"BUG","createdAt":"-009999-01-02T01:59:59Z","targetDueDate":"9999-12-30T22:00:00.999999999Z","dealAmountSum":1.7e308,"linkedDeals":[{"id":1,"priority":null},null,7]},
-           {"id":2,"state":"OPEN","type":"BUG","createdAt":"x","targetDueDate":7,"dealAmountSum":1.7e308,"linkedDeals":{}},
-           {"id":3,"state":"OPEN","type":"BUG","dealAmountSum":1.7e308},{"id":-1e308},{"id":0.1},{"id":"4"}"#
+        r#"null,[],{},0,"x",true,{"id":1e999,"type":[],"createdAt":{}}"#.to_owned(),
+        r#"{"id":"min","type":"T","createdAt":"-009999-01-02T01:59:59Z"},{"id":"max","type":"T","createdAt":"9999-12-31T23:59:59.999Z"}"#.to_owned(),
+        r#"{"id":1,"state":"OPEN","type":"BUG","targetDueDate":"9999-12-30T22:00:00.999999999Z","dealAmountSum":1.7e308,"linkedDeals":[{"id":1,"priority":null},null,7]},
+           {"id":0.1,"state":"OPEN","createdAt":"x","targetDueDate":7,"dealAmountSum":1.7e308,"linkedDeals":{}},{"id":"4"}"#
             .to_owned(),
     ];
     // Cursors that lead nowhere, or back to the same page.
-    let cursors = ["null null", "\"\" \"\"", "\"s\" \"e\"", "null \"e\""];
-    let cursors = cursors.map(|pair| pair.split_once(' ').unwrap());
+    let cursors = [("null", "null"), ("\"\"", "\"\""), ("\"s\"", "\"e\"")];
     let pages = |item: &String| cursors.map(|(start, end)| page(item, start, end));
     let mut bodies: Vec<String> = items.iter().flat_map(pages).collect();
-    bodies.push(page("", "\"s\"", &format!("\"{}\"", "c".repeat(20_000))));
-    bodies.push(page("", "7", "{}"));
-    bodies.push(r#"{"items":{}}"#.to_owned());
-    bodies.push("[]".to_owned());
+    bodies.push(page("", "7", &format!("\"{}\"", "c".repeat(20_000))));
+    bodies.extend([r#"{"items":{}}"#, "[]"].map(str::to_owned));
     bodies
 }
 
@@ -91,15 +69,14 @@ async fn nonsense_neither_ends_nor_spins_it() {
         assert_eq!(exporter.get(path).await.0, 200, "{path}");
     }
     let metrics = exporter.metrics().await;
-    let is_named = metrics.contains("organization_name=\"nnn");
-    assert!(is_named, "{metrics}");
+    assert!(metrics.contains("organization_name=\"nnn"), "{metrics}");
     heal.store(true, Ordering::Relaxed);
     exporter.until_value(UP, 1.0).await;
     exporter.until_value(TICKETS_UP, 1.0).await;
     assert_eq!(exporter.stop().await, Some(0));
     let log = exporter.stderr().text();
-    assert!(!log.contains("panicked"), "{log}");
-    assert!(!log.contains("please report"), "{log}");
+    let is_bug = log.contains("panicked") || log.contains("please report");
+    assert!(!is_bug, "{log}");
     let longest = |text: &str| text.lines().map(str::len).max();
     assert!(longest(&log) < Some(1_000), "{log}");
     assert!(longest(&metrics) < Some(1_000) && metrics.len() < 1 << 20);

@@ -1,6 +1,6 @@
 //! The process: its first log lines, its signals, and its output without a reader.
 
-use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::io::{PipeReader, PipeWriter, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ async fn with_backlog(api: &Running, collector: &Peer, grace: &str) -> Exporter 
 #[tokio::test]
 async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
     let api = organization().await;
-    let exporter = exporter(&api.base_url())
+    let mut exporter = exporter(&api.base_url())
         .args(&["--audit.start=24h", "--log.format=json"])
         .arg("--otlp.endpoint=http://127.0.0.1:1/?token=s3cret")
         .start();
@@ -70,36 +70,10 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
     }
     assert_eq!(with("working")["tickets"], 3);
     assert!(!log.contains("s3cret") && !log.contains(KEY), "{log}");
-}
-
-#[tokio::test]
-async fn it_runs_without_spans_if_their_endpoint_is_wrong_and_shows_no_password() {
-    let api = organization().await;
-    let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-    let exporter = exporter(&api.base_url()).env(traces, "http://me:hunter2@[oops");
-    let exporter = exporter.start();
-    exporter.until_value(UP, 1.0).await;
-    let said = format!("level=warn | cannot export spans | {traces}");
-    exporter.logs(&said).await;
-    let log = exporter.stderr().text();
-    assert!(!log.contains("hunter2"), "{log}");
-}
-
-#[tokio::test]
-async fn a_signal_stops_it_in_order() {
-    let api = organization().await;
-    for signal in ["TERM", "INT"] {
-        let mut exporter = exporter(&api.base_url()).start();
-        exporter.url().await;
-        exporter.signal("HUP").await;
-        assert_eq!(exporter.get("/-/healthy").await.0, 200);
-        exporter.signal(signal).await;
-        let log = exporter.stderr().clone();
-        assert_eq!(exporter.ended().await, Some(0), "{signal}: {}", log.text());
-        let last = |line: &str| line.contains("stopped") && line.contains("unsent=0");
-        log.until("the last line", last).await;
-        assert_eq!(exporter.stdout().text(), "");
-    }
+    exporter.signal("INT").await;
+    assert_eq!(exporter.ended().await, Some(0));
+    exporter.logs("\"stopped\" | \"unsent\":0").await;
+    assert_eq!(exporter.stdout().text(), "");
 }
 
 #[tokio::test]
@@ -210,13 +184,12 @@ async fn a_command_whose_reader_goes_ends_quietly() {
     }
 }
 
-/// Returns a pipe that has space for so many pages of memory and no more.
-fn full_pipe(free_pages: usize) -> (PipeReader, PipeWriter) {
-    let (mut reader, mut writer) = std::io::pipe().unwrap();
+/// Returns a pipe that is full.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
     while writer.write(&[b'\n'; 4096]).is_ok() {}
     rustix::io::ioctl_fionbio(&writer, false).unwrap();
-    reader.read_exact(&mut vec![0; free_pages * 4096]).unwrap();
     (reader, writer)
 }
 
@@ -225,33 +198,19 @@ async fn it_works_and_stops_if_nothing_reads_its_output() {
     let api = organization().await;
     let (gone, writer) = std::io::pipe().unwrap();
     drop(gone);
-    let (_full, full) = full_pipe(0);
-    let (_unread, out) = full_pipe(2);
-    let demo = launch(&["demo", "--audit.start=oldest"]);
-    let [without, unread] = [writer, full].map(|err| {
-        let launch = exporter(&api.base_url()).arg("--log.level=debug");
-        (launch, Stdio::null(), Stdio::from(err), false)
-    });
-    let demo = (demo, Stdio::from(out), Stdio::null(), true);
-    for (launch, out, err, is_demo) in [without, unread, demo] {
+    let (_full, full) = full_pipe();
+    for err in [writer, full] {
         let address = free_address().to_string();
-        let launch = launch.flag("--web.listen-address", &address);
-        let launch = launch.flag("--shutdown.grace", "300ms");
-        let (mut child, _dir) = launch.on_one_processor().spawn_to(out, err);
+        let launch = exporter(&api.base_url())
+            .args(&["--log.level=debug", "--shutdown.grace=300ms"])
+            .flag("--web.listen-address", &address);
+        let (mut child, _dir) = launch.on_one_processor().spawn_to(Stdio::null(), err);
         let (client, url) = (client(), format!("http://{address}/metrics"));
         until("both loops work", async || {
             let response = client.get(&url).send().await.ok()?;
             let scrape = Scrape(response.text().await.ok()?);
             let is_up = |which| scrape.value(which) == Some(1.0);
-            // The demo's pipe has no space for so many records, which are sent once all are read.
-            let (unsent, is_read) = [
-                "orgdata_otlp_backlog_records",
-                "orgdata_audit_history_complete",
-            ]
-            .map(|name| scrape.sum(name))
-            .into();
-            let waits = !is_demo || (unsent > 100.0 && is_read == 1.0);
-            (is_up(UP) && is_up(TICKETS_UP) && waits).then_some(())
+            (is_up(UP) && is_up(TICKETS_UP)).then_some(())
         })
         .await;
         let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32).unwrap();
@@ -269,18 +228,7 @@ async fn other_processes_of_its_user_cannot_read_its_memory_and_it_reads_its_own
     // The system gives the files of a process that must not be dumped to root.
     let environment = std::fs::metadata(exporter.proc("environ")).unwrap();
     assert_eq!(environment.uid(), 0);
-    let scrape = exporter.scrape().await;
-    for name in [
-        "open_fds",
-        "max_fds",
-        "resident_memory_bytes",
-        "start_time_seconds",
-    ] {
-        assert!(
-            scrape.value(&format!("process_{name}")) > Some(0.0),
-            "{name}"
-        );
-    }
+    assert!(exporter.value("process_open_fds").await > Some(0.0));
 }
 
 /// A large state file takes a while to check. Reading a pipe without a writer takes for ever.

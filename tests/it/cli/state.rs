@@ -2,11 +2,8 @@
 
 use std::path::Path;
 
-use orgdata_simulator::Scope;
-
 use super::{UP, organization};
-use crate::support::binary::{Launch, event_counts, exporter};
-use crate::support::collector_peer::Peer;
+use crate::support::binary::{Launch, exporter};
 
 async fn refused(launch: Launch, file: &str, status: i32, words: &str) {
     let words = format!("{file} | --state.path | {words}");
@@ -59,54 +56,6 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
         let before = std::fs::read(at(file)).unwrap();
         refused(launch.clone(), file, 2, words).await;
         assert_eq!(std::fs::read(at(file)).unwrap(), before);
-    }
-}
-
-/// As docs/operations.md says: from a running exporter, or the file of one that was stopped.
-#[tokio::test]
-async fn an_older_copy_put_back_counts_and_sends_again_what_came_after_it() {
-    let api = organization().await;
-    // The history is not counted.
-    let history = api.mark();
-    let launch = exporter(&api.base_url());
-    let (file, copy) = (launch.dir().join("state.db"), launch.dir().join("copy.db"));
-    for is_running in [true, false] {
-        let peer = Peer::http(1 << 20).await;
-        let launch = launch.clone().state(&file);
-        let launch = launch.otlp("http/protobuf", &format!("http://{}", peer.address));
-        let mut exporter = launch.start();
-        exporter.synced().await;
-        let before = exporter.sum("orgdata_audit_events_total").await as u64;
-        api.add_events(5);
-        exporter.settled(before + 5).await;
-        if is_running {
-            let database = rusqlite::Connection::open(&file).unwrap();
-            let copy = copy.to_str().unwrap();
-            database.execute("VACUUM INTO ?1", [copy]).unwrap();
-        } else {
-            assert_eq!(exporter.stop().await, Some(0));
-            std::fs::copy(&file, &copy).unwrap();
-            exporter = launch.start();
-        }
-        api.add_events(7);
-        exporter.settled(before + 12).await;
-        // What a killed exporter leaves in its log is no part of the copy.
-        exporter.kill();
-        for name in ["state.db-wal", "state.db-shm"] {
-            std::fs::remove_file(file.with_file_name(name)).unwrap();
-        }
-        std::fs::rename(&copy, &file).unwrap();
-
-        let mut exporter = launch.start();
-        let again = exporter.settled(before + 12).await;
-        let counted = api.truth_of(Scope::arrived_since(history));
-        assert_eq!(again.events(), event_counts(&counted));
-        assert_eq!(again.value("orgdata_audit_gaps_total"), Some(0.0));
-        let ids = peer.taken_ids();
-        let (first, second) = ids.split_at(12);
-        assert_eq!(second, &first[5..], "the same records, in the same order");
-        assert_eq!(exporter.stop().await, Some(0));
-        assert!(!exporter.stderr().text().contains("damaged"));
     }
 }
 

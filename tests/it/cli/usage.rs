@@ -43,6 +43,7 @@ dead-letters => list, replay, drop
 --otlp.redact=contact.email,,a..b URL => --otlp.redact | a..b | contact.email
 --otlp.endpoint=collector URL => --otlp.endpoint | collector | http://
 --otlp.protocol=http/json --otlp.endpoint=http://[::1]:4318 URL => http/json | http/protobuf
+--otlp.protocol=stdout --otlp.endpoint=http://[::1]:4317 URL => --otlp.protocol | --otlp.endpoint
 --api.timeout URL --api.timeout => --api.timeout | value
  => --api.base-url | https://api.example.com | demo
 --api.base-url=api.example.com => --api.base-url | https://api.example.com
@@ -59,6 +60,15 @@ dmo => dmo | demo
 demo --audit.poll-interval=fast => --audit.poll-interval | fast | 15s
 simulate --rate=fast => --rate | fast
 simulate --history-span=1M => --history-span | write 1m for a minute
+healthcheck --url=http://admin:hunter2@localhost:port/ => --url
+healthcheck --url=ftp://localhost/ => https://
+healthcheck --url=localhost => http://localhost:10917
+healthcheck --url= => --url
+healthcheck --timeout=0 => 15s
+healthcheck --timeout=1M => 1m for a minute
+healthcheck --web.listen-address=:0 => --url
+healthcheck --web.listen-address=unix:/run/x => localhost:PORT
+healthcheck --no-such-flag => --no-such-flag
 backfill --to=otlp --from=1M => --from | write 1m for a minute
 backfill --to=otlp --until=1M => --until | write 1m for a minute
 ";

@@ -7,10 +7,10 @@ use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::simulator::{ExpiredReading, Fault, Readings, Simulator};
-use orgdata_exporter::tail::{Settings, Start, Tail};
+use orgdata_exporter::tail::Tail;
 use tokio::time::Instant;
 
-use crate::support::service::reading;
+use crate::support::service::{reading, readings};
 use crate::support::settings;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -37,16 +37,8 @@ impl Paused {
         }));
         let metrics = Metrics::new(Duration::ZERO);
         let (ledger, state) = LedgerHandle::open(settings::ledger(None, "http://sim")).unwrap();
-        let settings = Settings {
-            poll_interval: Duration::from_secs(15),
-            start: Start::Now,
-            reread_interval: Duration::from_secs(300),
-            reread_window: Duration::from_secs(3600),
-            page_size: 10,
-            excluded: orgdata_exporter::tail::Excluded::default(),
-        };
         let client = settings::simulated(&service);
-        let tail = Tail::new(client, ledger, state, metrics.clone(), settings);
+        let tail = Tail::new(client, ledger, state, metrics.clone(), settings::tail(10));
         let mut paused = Self {
             service,
             tail,
@@ -76,11 +68,7 @@ impl Paused {
 
 #[tokio::test(start_paused = true)]
 async fn cursors_that_expire_during_a_pause_are_no_end() {
-    let readings = Readings {
-        cursor_ttl: Some(60),
-        expired: ExpiredReading::Empty,
-        ..Readings::default()
-    };
+    let readings = readings(|it| (it.cursor_ttl, it.expired) = (Some(60), ExpiredReading::Empty));
     let mut paused = Paused::with(200, readings).await;
     paused.service.add_events(100);
     let polls = paused.service.requests().audit;

@@ -105,30 +105,6 @@ async fn sums_of_amounts_are_exact_and_never_overflow() {
     assert_eq!(open_amount(&snapshot), 109.504);
 }
 
-#[tokio::test]
-async fn any_row_is_a_ticket() {
-    let malformed = snapshot(&[
-        r#"{"id":1,"type":"BUG","state":"OPEN"}"#,
-        r#"{"id":2,"type":["BUG"],"state":"OPEN","linkedDeals":{"id":1},"createdAt":17}"#,
-        r#"{"id":3,"type":"BUG","state":"OPEN","createdAt":"yesterday"}"#,
-        r#""nonsense""#,
-        "null",
-        "[[[]]]",
-    ]);
-    let malformed = malformed.await;
-    let states = [("OPEN/BUG", 2), ("OPEN/unknown", 1), ("unknown/unknown", 3)];
-    assert_shows(&malformed, "state", &states);
-    let without_id = [
-        r#"{"title":"a"}"#,
-        r#"{"title":"b"}"#,
-        r#"{"id":null,"title":"c"}"#,
-    ];
-    let without_id = snapshot(&without_id).await;
-    for (seen, expected) in [(malformed, (6, 5, true)), (without_id, (3, 0, true))] {
-        assert_eq!((seen.tickets, seen.malformed, seen.consistent), expected);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_due_date_passes_at_midnight_and_not_at_the_next_scan() {
     let dates = [

@@ -84,27 +84,6 @@ async fn a_type_without_open_tickets_shows_0() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_single_ticket_every_family_shows_0() {
-    let families = "tickets tickets_deal_amount open_tickets open_tickets_deal_amount open_tickets_overdue open_tickets_older_than \
-                    deals_with_open_tickets deals_with_open_tickets_amount tickets_opened tickets_closed";
-    let mut bare = settings(10);
-    (bare.open_states, bare.priorities) = (Vec::new(), Vec::new());
-    for (settings, state) in [(settings(10), "OPEN"), (bare, "unknown")] {
-        let lines = scrape_of(&settings, Vec::new()).await;
-        let first = format!("orgdata_tickets{{state=\"{state}\",ticket_type=\"unknown\"}} 0");
-        assert_eq!(lines[4], first);
-        let mut names: Vec<&str> = lines[4..]
-            .iter()
-            .map(|line| &line[8..line.find('{').unwrap()])
-            .collect();
-        names.dedup();
-        assert_eq!(names.join(" "), families);
-        let is_zero = |line: &String| line.ends_with(" 0") || line.ends_with(" 0.0");
-        assert!(lines[4..].iter().all(is_zero), "{lines:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_snapshot_is_replaced_completely() {
     let tasks = bugs(0..60).into_iter();
     let tasks: Vec<String> = tasks.map(|row| row.replace("BUG", "TASK")).collect();
@@ -183,24 +162,6 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
     works.store(true, Ordering::Relaxed);
     after(60).await;
     assert!(is_shown(&metrics) && state().up == Some(true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_scan_that_takes_too_long_is_logged_once() {
-    let log = Captured::begin_at(tracing::Level::WARN);
-    let rows = bugs(0..1801);
-    let slow = Script::slow(Duration::from_secs(10), move |request| {
-        Ok(slice(&rows, request))
-    });
-    let metrics = start(&slow);
-    after(1500).await;
-    assert!(!is_shown(&metrics) && log.lines().is_empty());
-    after(1000).await;
-    let lines = log.lines();
-    assert!(is_shown(&metrics) && lines.len() == 1, "{lines:?}");
-    for part in ["longer than --tickets.max-age", "tickets=1801"] {
-        assert!(lines[0].contains(part), "{lines:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

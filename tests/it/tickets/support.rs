@@ -83,14 +83,6 @@ impl Failure {
 
 impl Script {
     pub(crate) fn new(answer: impl FnMut(Request) -> Answer + Send + 'static) -> Self {
-        Self::slow(Duration::ZERO, answer)
-    }
-
-    /// A service that answers this late.
-    pub(crate) fn slow(
-        late: Duration,
-        answer: impl FnMut(Request) -> Answer + Send + 'static,
-    ) -> Self {
         let state = Arc::new(Mutex::new(State {
             answer: Box::new(answer),
             requests: Vec::new(),
@@ -101,9 +93,6 @@ impl Script {
             let answer = shared.lock().unwrap().answer(request.url());
             async move {
                 tokio::task::yield_now().await;
-                if !late.is_zero() {
-                    tokio::time::sleep(late).await;
-                }
                 match answer {
                     Ok(page) => Some(response(&page)),
                     Err(failure) => failure.response().await,

@@ -16,10 +16,11 @@ use crate::support::files;
 use crate::web::Server as Running;
 
 /// The usual beginning of a file: TLS with the server's certificate.
-const TLS: &str = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n";
+pub(crate) const TLS: &str =
+    "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n";
 
 /// A server with a configuration file, which is beside the certificates.
-struct Server {
+pub(crate) struct Server {
     running: Running,
     dir: TempDir,
     config: WebConfig,
@@ -60,7 +61,7 @@ fn client() -> ClientBuilder {
 }
 
 impl Server {
-    async fn start(config: &str) -> Self {
+    pub(crate) async fn start(config: &str) -> Self {
         Self::limited(config, Limits::default()).await
     }
 
@@ -75,11 +76,11 @@ impl Server {
         }
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.running.addresses[0]
     }
 
-    fn url(&self, scheme: &str, path: &str) -> String {
+    pub(crate) fn url(&self, scheme: &str, path: &str) -> String {
         let port = self.address().port();
         format!("{scheme}://localhost:{port}{path}")
     }
