@@ -40,7 +40,7 @@ async fn a_history_larger_than_the_state_file_passes_through_it() {
     let exporter = launch
         .state(&state)
         .args(&["--state.max-size=8MiB", "--audit.start=oldest"])
-        .otlp("grpc", &format!("http://{}", peer.address))
+        .otlp("grpc", &peer.url())
         .listening()
         .await;
     let on_disk = || -> u64 {

@@ -35,7 +35,7 @@ async fn deliver(
     dead: f64,
 ) -> Vec<usize> {
     let launch = exporter(&api.base_url()).flag("--audit.start", "oldest");
-    let launch = launch.otlp(protocol, &format!("http://{}", peer.address));
+    let launch = launch.otlp(protocol, &peer.url());
     let launch = variables
         .iter()
         .fold(launch, |launch, (name, value)| launch.env(name, value));

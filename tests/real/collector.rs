@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use orgdata_simulator::{Running, Served, Simulator};
+use orgdata_simulator::{Served, Simulator};
 use serde_json::{Map, Value, json};
 
 use crate::organization;
-use crate::support::binary::{Exporter, Launch, exporter};
+use crate::support::binary::exporter;
 use crate::support::files::{array, assert_has, text};
 use crate::support::parts::{Collector, Prometheus};
 
@@ -131,31 +131,24 @@ async fn every_event_arrives() {
     }
 }
 
-/// Sends records and spans to one collector by the standard variables alone.
-fn by_variables(simulator: &Running, collector: &Collector, protocol: &str) -> Launch {
-    exporter(&simulator.base_url())
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint(protocol))
-        .env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-        .env("OTEL_BSP_SCHEDULE_DELAY", "100")
-}
-
-async fn deliver(simulator: &Simulator, exporter: &Exporter, events: u64) {
-    exporter.synced().await;
-    simulator.add_events(events);
-    exporter.settled(events).await;
-}
-
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector and Prometheus 3"]
 async fn a_record_and_an_exemplar_belong_to_the_trace_of_their_poll() {
     for protocol in PROTOCOLS {
         let simulator = organization(10, 0).await;
         let collector = Collector::start().await;
-        let setup = by_variables(&simulator, &collector, protocol);
-        let mut exporter = setup.listening().await;
+        // By the standard variables alone.
+        let mut exporter = exporter(&simulator.base_url())
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint(protocol))
+            .env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+            .env("OTEL_BSP_SCHEDULE_DELAY", "100")
+            .listening()
+            .await;
         let address = exporter.address().to_string();
         let prometheus = Prometheus::start("prometheus3", &[&address], "1s").await;
-        deliver(&simulator, &exporter, 30).await;
+        exporter.synced().await;
+        simulator.add_events(30);
+        exporter.settled(30).await;
         let exemplars = prometheus.exemplars("orgdata_audit_events_total").await;
         // The last spans are sent when it ends.
         assert_eq!(exporter.stop().await, Some(0));

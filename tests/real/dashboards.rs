@@ -99,12 +99,8 @@ async fn assert_panels_have_data(prometheus: &Prometheus, chosen: &[(&str, &str)
                     let is_new = legend.is_empty() || names.insert((is_instant, name.clone()));
                     let is_named = legend.is_empty() || !name.trim().is_empty();
                     assert!(is_new && is_named, "{title}: {}", one["metric"]);
-                    let values = [
-                        one["values"].as_array().map_or(&[][..], |values| values),
-                        &[one["value"].clone()],
-                    ]
-                    .concat();
-                    let mut values = values.iter().filter(|value| value.is_array());
+                    let values = array(&one["values"]).iter().chain([&one["value"]]);
+                    let mut values = values.filter(|value| value.is_array());
                     assert!(values.all(|value| number(&value[1]).is_finite()), "{one}");
                     series += 1;
                 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_simulator::{Config, Running, Scope, Simulator};
+use orgdata_simulator::{Running, Scope};
 
 use crate::support::binary::{event_counts, exporter};
 use crate::support::parts::Prometheus;
+use crate::support::service;
 use crate::support::tap::Tap;
 
 /// Values by label values. Those that are 0 are left out: which label sets exist at 0 is another question.
@@ -16,13 +17,7 @@ type Series = BTreeMap<Vec<String>, f64>;
 
 /// A past, tickets on several pages, and a clock that the test advances.
 async fn organization(history: u64) -> Running {
-    let config = Config {
-        history,
-        tickets: 250,
-        compression: true,
-        ..Config::quiet()
-    };
-    let simulator = Simulator::spawn(config).await.unwrap();
+    let simulator = service::organization(history, 250).await;
     // All of the past is older than the exporter.
     simulator.advance(Duration::from_secs(60));
     simulator

@@ -63,7 +63,7 @@ async fn a_month_changes_neither_memory_nor_files_and_every_number_is_true() {
         .flag("--audit.reread-interval", "5s")
         .flag("--tickets.scan-interval", "5s")
         .flag("--metrics.zero-hold", "10s")
-        .otlp("grpc", &format!("http://{}", collector.address))
+        .otlp("grpc", &collector.url())
         .listening()
         .await;
     exporter.synced().await;

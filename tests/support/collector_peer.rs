@@ -104,15 +104,8 @@ impl Peer {
         Self::serve(serve).await
     }
 
-    /// Something that takes connections and closes them at the first byte.
-    pub(crate) async fn hangs_up() -> Self {
-        Self::serve(|listener, _| async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                stream.readable().await.unwrap();
-            }
-        })
-        .await
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     pub(crate) fn reply(&self, reply: Reply) {

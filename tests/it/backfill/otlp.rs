@@ -72,7 +72,7 @@ async fn changes_nothing(name: &str) {
     let end = service.now() + hours(1) / 3600;
     if name == "too large" {
         // A page that the service cannot make is requested in halves.
-        world.fault("too-large=60");
+        service.fault("too-large=60".parse().expect("a fault"));
     } else {
         for (kind, every) in [
             ("status=500", 9),

@@ -48,10 +48,6 @@ impl World {
         self.running.simulator()
     }
 
-    pub(super) fn fault(&self, fault: &str) {
-        self.service().fault(fault.parse().expect("a fault"));
-    }
-
     pub(super) fn hours_ago(&self, hours: i64) -> Timestamp {
         self.service().now() - SignedDuration::from_hours(hours)
     }
@@ -80,7 +76,7 @@ impl World {
     pub(super) fn to_otlp_with(&self, progress: &str, arguments: &str) -> Launch {
         let progress = self.path(progress).display().to_string();
         self.backfill(&format!("--to=otlp --progress={progress} {arguments}"))
-            .otlp("grpc", &format!("http://{}", self.peer.address))
+            .otlp("grpc", &self.peer.url())
     }
 
     /// A backfill to the collector, with the progress in `p.db`.

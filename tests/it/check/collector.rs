@@ -44,13 +44,13 @@ async fn its_answer_is_shown_with_what_to_do() {
         let protocol = protocol.replace("http", "http/protobuf");
         let peer = peer(&protocol, LIMIT).await;
         peer.reply(reply(answer));
-        let endpoint = format!("http://{}", peer.address);
+        let endpoint = peer.url();
         expect(with(&api.base_url(), &protocol, &endpoint), expected).await;
     }
     // One that accepts records gets none, and the headers.
     for protocol in ["grpc", "http/protobuf"] {
         let peer = peer(protocol, LIMIT).await;
-        let endpoint = format!("http://{}", peer.address);
+        let endpoint = peer.url();
         let launch = with(&api.base_url(), protocol, &endpoint);
         let launch = launch.env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=acme");
         let good = expect(launch, "").await;

@@ -118,7 +118,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
     let neither = expect(other, words).await.0;
     assert!(!neither.contains("do without"), "{neither}");
     let file = check(&url)
-        .without_env("ORGDATA_API_KEY")
+        .env("ORGDATA_API_KEY", "")
         .arg("--api.key-file=the-key");
     std::fs::write(file.dir().join("the-key"), "not-the-key\n").unwrap();
     expect(file, "bad key: HTTP 401 | put it into the-key").await;

@@ -2,7 +2,6 @@
 
 mod completions;
 mod demo;
-mod hostile;
 mod key;
 mod process;
 mod state;

@@ -1,8 +1,6 @@
-//! The API from outside: away, behind a path, behind a proxy.
+//! The API behind a proxy.
 
-use std::sync::Arc;
-
-use super::{ONE_ENTRY, TICKETS_UP, UP, organization};
+use super::{ONE_ENTRY, UP};
 use crate::support::binary::exporter;
 use crate::support::http_peer::{NO_TICKETS, Peer, json};
 
@@ -13,26 +11,6 @@ async fn quiet_api() -> Peer {
         false => json("200 OK", ONE_ENTRY),
     })
     .await
-}
-
-#[tokio::test]
-async fn the_exporter_waits_for_an_api_that_is_away() {
-    let api = organization().await;
-    let (address, base_url) = (api.address(), api.base_url());
-    let world = Arc::clone(api.simulator());
-    api.stop().await;
-    let mut exporter = exporter(&base_url).start();
-    let words = "level=warn | cannot connect | retry_in";
-    exporter.logs(words).await;
-    exporter.until_value(UP, 0.0).await;
-    for path in ["/-/healthy", "/-/ready"] {
-        assert_eq!(exporter.get(path).await.0, 200, "{path}");
-    }
-    let _api = world.run_on(address).await.unwrap();
-    exporter.until_value(UP, 1.0).await;
-    exporter.until_value(TICKETS_UP, 1.0).await;
-    assert_eq!(exporter.sum("orgdata_tickets").await, 3.0);
-    assert_eq!(exporter.stop().await, Some(0));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{dashboards, panels};
-use crate::support::files::{array, named, text};
+use crate::support::files::{array, assert_has, named, text};
 
 /// Grey says that there is nothing to judge.
 const GREY: &str = "#8e8e8e";
@@ -118,19 +118,11 @@ fn what_needs_another_data_source_is_on_a_dashboard_of_its_own() {
         assert!(shown.count() <= 10, "{}", dashboard["title"]);
         if !is_records {
             assert!(named(variables, "datasource")["query"] == "prometheus");
-            let all = array(&dashboard["panels"]);
-            let first = &all[1];
-            assert_eq!(
-                (&first["title"], &first["gridPos"]["h"]),
-                (&json!("Firing alerts"), &json!(4))
-            );
+            assert_has!(dashboard["panels"][1], { "title": "Firing alerts", "gridPos": { "h": 4 } });
         }
     }
-    let others = panels();
-    let mut others = others.iter().filter(|panel| panel["type"] == "logs");
-    let kinds: Vec<String> = others
-        .by_ref()
-        .map(|panel| text(&panel["datasource"]["type"]))
-        .collect();
+    let mut logs = panels();
+    logs.retain(|panel| panel["type"] == "logs");
+    let kinds: Vec<_> = logs.iter().map(|one| &one["datasource"]["type"]).collect();
     assert_eq!(kinds, ["loki", "victoriametrics-logs-datasource"]);
 }

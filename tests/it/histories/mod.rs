@@ -84,7 +84,7 @@ impl History {
             .flag("--audit.reread-interval", "200ms")
             .flag("--tickets.enabled", "false")
             .state(&self.dir.path().join("state.db"))
-            .otlp("grpc", &format!("http://{}", self.peer.address));
+            .otlp("grpc", &self.peer.url());
         let flags = flags.split(' ').filter_map(|flag| flag.split_once('='));
         let launch = flags.fold(launch, |launch, (name, value)| launch.flag(name, value));
         let exporter = self.exporter.insert(launch.start());

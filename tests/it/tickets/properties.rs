@@ -12,16 +12,16 @@ use jiff::Timestamp;
 use orgdata_api::FailureReason;
 use orgdata_exporter::metrics::snapshot::{Flow, QUANTILES, WINDOWS};
 use orgdata_exporter::simulator::{
-    Config, Fault, FaultKind, Fields, Readings, Simulator, TicketOrder, TotalCount,
+    Config as Organization, Fault, FaultKind, Fields, Readings, Simulator, TicketOrder, TotalCount,
 };
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestRunner};
 use serde_json::Value;
 
 use super::support::{Scanned, assert_true, settings};
-use crate::support::cases;
 use crate::support::settings::simulated;
 
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
@@ -85,7 +85,7 @@ struct Model {
 impl Model {
     fn new(case: &Case) -> Self {
         let base = case.seed % 1_000_000 * 64;
-        let sim = Simulator::new(Config::quiet());
+        let sim = Simulator::new(Organization::quiet());
         sim.set_clock("2030-01-01T00:00:00Z".parse().unwrap());
         sim.change_readings(|readings| *readings = case.readings);
         let mut model = Self {
@@ -389,8 +389,22 @@ fn check(case: &Case, model: &Model, result: Scanned, retries: u64) {
     }
 }
 
+/// The same cases in each run, unless `PROPTEST_CASES` says how many others are drawn.
 #[test]
 fn a_snapshot_is_the_truth_or_says_that_it_may_not_be() {
-    let name = "a_snapshot_is_the_truth_or_says_that_it_may_not_be";
-    cases::check(name, 300, &cases(), go_through);
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    let regressions = FileFailurePersistence::Direct("proptest-regressions/cases.txt");
+    let config = Config {
+        cases: asked.as_ref().map_or(300, |cases| cases.parse().unwrap()),
+        rng_seed: asked.map_or(RngSeed::Fixed(1), |_| RngSeed::Random),
+        failure_persistence: Some(Box::new(regressions)),
+        max_shrink_iters: 3000,
+        source_file: Some(file!()),
+        ..Config::default()
+    };
+    let played = TestRunner::new(config).run(&cases(), |case| {
+        go_through(&case);
+        Ok(())
+    });
+    played.unwrap_or_else(|error| panic!("{error}"));
 }

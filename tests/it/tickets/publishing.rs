@@ -14,13 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::support::{Failure, Script, bug, bugs, settings, slice};
 use crate::support::captured::Captured;
 
-/// Starts a loop, which ends with the test, and returns what it shows.
-fn start(script: &Script) -> Metrics {
-    start_of(script, None)
-}
-
-/// The same for a state file of an organization.
-fn start_of(script: &Script, id: Option<&'static str>) -> Metrics {
+/// Starts a loop for a state file of an organization, and returns what it shows. It ends with the test.
+fn start_of(id: Option<&'static str>, script: &Script) -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let id = move || id.map(str::to_owned);
@@ -91,7 +86,7 @@ async fn a_snapshot_is_replaced_completely() {
         true => Ok(slice(&bugs(0..50), request)),
         false => Ok(slice(&tasks, request)),
     });
-    let metrics = start(&script);
+    let metrics = start_of(None, &script);
     after(59).await;
     let before = scrape(&metrics);
     let open = |kind: &str| format!("orgdata_tickets{{state=\"OPEN\",ticket_type=\"{kind}\"}}");
@@ -118,7 +113,7 @@ async fn the_tickets_of_another_organization_are_not_shown() {
         (["2", "2.0"], false),
     ] {
         let rows = (0..2).map(|id| row(id, organizations[id])).collect();
-        let metrics = start_of(&Script::listing(rows), Some("1"));
+        let metrics = start_of(Some("1"), &Script::listing(rows));
         after(1).await;
         assert_eq!(is_shown(&metrics), is_ours, "{organizations:?}");
         let failure = metrics.loops.state(Loop::Tickets).last_failure;
@@ -133,12 +128,13 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
     let works = Arc::new(AtomicBool::new(true));
     let is_good = works.clone();
     let why = "the API key lacks the scope tickets:read";
-    let metrics = start(&Script::new(move |request| {
-        match is_good.load(Ordering::Relaxed) {
+    let metrics = start_of(
+        None,
+        &Script::new(move |request| match is_good.load(Ordering::Relaxed) {
             true => Ok(slice(&bugs(0..3), request)),
             false => Err(Failure::Status(403)),
-        }
-    }));
+        }),
+    );
     let state = || metrics.loops.state(Loop::Tickets);
     // Nothing is claimed before the loop runs.
     let first = scrape(&metrics);
@@ -173,11 +169,14 @@ async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
         r#"{"id":2,"state":"TRIAGE"}"#.to_owned(),
         odd.to_owned(),
     ];
-    let _metrics = start(&Script::new(move |request| match request.number {
-        5..10 => Err(Failure::Status(401)),
-        10..15 => Err(Failure::Status(404)),
-        number => Ok(slice(if number < 5 { &rows } else { &rows[..2] }, request)),
-    }));
+    let _metrics = start_of(
+        None,
+        &Script::new(move |request| match request.number {
+            5..10 => Err(Failure::Status(401)),
+            10..15 => Err(Failure::Status(404)),
+            number => Ok(slice(if number < 5 { &rows } else { &rows[..2] }, request)),
+        }),
+    );
     after(20 * 60).await;
     let lines = log.lines();
     for expected in [

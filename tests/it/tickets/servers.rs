@@ -74,35 +74,13 @@ async fn a_listing_without_end_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_pause_is_kept_and_one_that_outlasts_the_snapshot_ends_the_scan() {
-    let unavailable = |wait| {
-        Script::new(move |request| match request.number {
-            1 => Err(Failure::Wait(503, wait)),
-            _ => Ok(slice(&bugs(0..2000), request)),
-        })
-    };
-    let script = unavailable(3600);
-    round(&script, 1000).await.0.expect_err("no page");
-    assert_eq!(script.requests().len(), 2);
-    let (script, started) = (unavailable(120), tokio::time::Instant::now());
-    round(&script, 1000).await.0.unwrap();
-    assert_eq!(started.elapsed().as_secs(), 120);
-    let limits = script.requests().into_iter().map(|request| request.limit);
-    assert!(limits.into_iter().all(|limit| limit == 1000));
-    // Before the first page there is nothing to keep.
-    let script = Script::new(|_| Err(Failure::Wait(503, 120)));
-    let error = round(&script, 1000).await.0.expect_err("no page");
-    assert_eq!(error.summary(), "server_error, HTTP 503");
-}
-
-#[tokio::test(start_paused = true)]
 async fn pages_that_do_not_come_are_requested_smaller() {
     let rows = bugs(0..2000);
     let script = Script::new(move |request| match request.limit {
         501.. => Err(Failure::Reset),
         251.. => Err(Failure::Silence),
         // A pause ends the scan as little as before any other page.
-        _ if request.number == 3 => Err(Failure::Wait(429, 5)),
+        _ if request.number == 3 => Err(Failure::Status(429)),
         _ => Ok(slice(&rows, request)),
     });
     let mut scanner = Scanner::new(settings(1000), Counter::default());
