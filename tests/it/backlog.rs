@@ -4,11 +4,12 @@
 use std::fs;
 use std::time::Duration;
 
-use orgdata_simulator::{Config, Fields, Scope, Simulator};
+use orgdata_simulator::{Fields, Scope};
 use serde_json::json;
 
 use crate::support::binary::{Scrape, assert_complete, event_counts, exporter};
 use crate::support::collector_peer::{Peer, Reply};
+use crate::support::service::organization;
 
 /// `--state.max-size`.
 const MAX_SIZE: u64 = 8 << 20;
@@ -19,12 +20,7 @@ const MEMORY: f64 = 128.0;
 /// The tail pauses while the file is full and never for good, and the file with its write-ahead log stays below its limit.
 #[tokio::test]
 async fn a_history_larger_than_the_state_file_passes_through_it() {
-    let simulator = Simulator::spawn(Config {
-        history: 3,
-        ..Config::quiet()
-    })
-    .await
-    .unwrap();
+    let simulator = organization(3, 0).await;
     for _ in 0..250 {
         // It cannot be compressed.
         let noise = std::iter::repeat_with(fastrand::alphanumeric).take(60_000);
@@ -44,7 +40,7 @@ async fn a_history_larger_than_the_state_file_passes_through_it() {
     let exporter = launch
         .state(&state)
         .args(&["--state.max-size=8MiB", "--audit.start=oldest"])
-        .otlp("grpc", &format!("http://{}", peer.address))
+        .otlp("grpc", &peer.url())
         .listening()
         .await;
     let on_disk = || -> u64 {

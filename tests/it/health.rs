@@ -5,11 +5,12 @@ use std::time::Duration;
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::tail::{self, Start, Tail};
+use orgdata_exporter::tail::Tail;
 use orgdata_exporter::tickets;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::settings;
+use crate::tickets::support::settings as of_scans;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -22,13 +23,6 @@ fn stuck(health: &Health) -> Vec<&'static str> {
 async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
     for (answers, expected) in [(true, vec![]), (false, vec!["tickets"])] {
         let metrics = Metrics::new(Duration::ZERO);
-        let of_scans = tickets::Settings {
-            scan_interval: Duration::from_secs(60),
-            max_age: Duration::from_secs(900),
-            open_states: vec!["OPEN".to_owned()],
-            priorities: Vec::new(),
-            page_size: 1000,
-        };
         let (health, shutdown) = (Health::default(), CancellationToken::new());
         let (of_run, stop) = (health.clone(), shutdown.clone());
         let client = settings::in_process(10 * LONGEST_ROUND, move |_| async move {
@@ -38,7 +32,7 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
             let refused = http::Response::builder().status(403);
             Some(refused.body("".into()).unwrap())
         });
-        let run = tickets::run(client, of_scans, || None, metrics, of_run, stop);
+        let run = tickets::run(client, of_scans(1000), || None, metrics, of_run, stop);
         let task = tokio::spawn(run);
         tokio::time::sleep(LONGEST_ROUND).await;
         assert_eq!(stuck(&health), [""; 0]);
@@ -57,15 +51,7 @@ async fn tail(health: Health, shutdown: CancellationToken) {
     let url = "http://127.0.0.1:9/";
     let client = settings::client(url, &metrics);
     let (ledger, state) = LedgerHandle::open(settings::ledger(None, url)).unwrap();
-    let settings = tail::Settings {
-        poll_interval: Duration::from_secs(60),
-        start: Start::Now,
-        reread_interval: Duration::from_secs(300),
-        reread_window: HOUR,
-        page_size: 1000,
-        excluded: tail::Excluded::default(),
-    };
-    let tail = Tail::new(client, ledger, state, metrics, settings);
+    let tail = Tail::new(client, ledger, state, metrics, settings::tail(1000));
     tail.run(health, shutdown).await;
 }
 

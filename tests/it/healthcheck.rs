@@ -3,19 +3,15 @@
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::Duration;
 
-use orgdata_exporter::simulator::{Config, Simulator};
-
-use crate::support::binary::{Exporter, KEY, launch};
-use crate::support::files::file;
+use crate::support::binary::{Exporter, exporter, launch};
 use crate::support::http_peer::{Peer, Reply, answer, head};
+use crate::web_config::{TLS, directory};
 
 /// An exporter is healthy also if its API is away.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
 /// Long enough for a machine that is busy with other tests.
 const TIMEOUT: &str = "--timeout=20s";
-
-const TLS: &str = "tls_server_config:\n  cert_file: @/server.pem\n  key_file: @/server.key\n";
 
 /// Asserts that this check succeeds, or fails with this status, with one line that contains these words.
 async fn expect(argument: &str, timeout: &str, status: i32, words: &str) {
@@ -40,24 +36,18 @@ async fn url(url: &str, timeout: &str, status: i32, words: &str) {
     expect(&format!("--url={url}"), timeout, status, words).await;
 }
 
-/// An exporter at this address with this web configuration, and its file.
-async fn behind(address: &str, config: &str) -> (Exporter, tempfile::NamedTempFile) {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls");
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), config.replace('@', directory)).unwrap();
-    let exporter = launch(&["--state.path=:memory:"])
-        .arg(&format!("--web.listen-address={address}"))
-        .arg(&format!("--web.config.file={}", file.path().display()))
-        .env("ORGDATA_API_BASE_URL", NOWHERE)
-        .env("ORGDATA_API_KEY", KEY)
-        .start();
-    exporter.logs("addresses").await;
-    (exporter, file)
+/// An exporter at this address with this web configuration, and the directory of its file.
+async fn behind(address: &str, config: &str) -> (Exporter, tempfile::TempDir) {
+    let dir = directory(config);
+    let file = dir.path().join("web.yml").display().to_string();
+    let launch = exporter(NOWHERE).flag("--web.config.file", &file);
+    let launch = launch.flag("--web.listen-address", address);
+    (launch.listening().await, dir)
 }
 
 #[tokio::test]
 async fn an_exporter_is_found_by_its_listen_address() {
-    let (exporter, _file) = behind(":0", "").await;
+    let (exporter, _dir) = behind(":0", "").await;
     let port = exporter.address().port();
     for host in ["", "127.0.0.1", "0.0.0.0", "[::]", "localhost"] {
         let words = format!(":{port}/-/healthy: healthy");
@@ -82,7 +72,7 @@ async fn a_missing_or_frozen_exporter_is_not_healthy() {
         at(address, 1, address).await;
     }
     for (scheme, config) in [("http", ""), ("https", TLS)] {
-        let (exporter, _file) = behind("127.0.0.1:0", config).await;
+        let (exporter, _dir) = behind("127.0.0.1:0", config).await;
         let address = format!("{scheme}://127.0.0.1:{}", exporter.address().port());
         exporter.signal("STOP").await;
         url(&address, "--timeout=300ms", 1, "no answer within 300ms").await;
@@ -134,35 +124,21 @@ async fn the_answer_decides() {
 async fn an_answer_is_enough_with_tls_and_passwords() {
     let password = bcrypt::hash("s3cret", 4).unwrap();
     let users = format!("basic_auth_users:\n  prometheus: {password}\n");
-    let clients = "  client_ca_file: @/ca.pem\n  client_auth_type: RequireAndVerifyClientCert\n";
+    let clients = "  client_ca_file: ca.pem\n  client_auth_type: RequireAndVerifyClientCert\n";
     for (config, words) in [
         (format!("{TLS}  min_version: TLS13\n"), ": healthy"),
         (users.clone(), "401"),
         (format!("{TLS}{users}"), "401"),
         (format!("{TLS}{clients}"), "client cert"),
     ] {
-        let (exporter, file) = behind("127.0.0.1:0", &config).await;
+        let (exporter, dir) = behind("127.0.0.1:0", &config).await;
         let address = format!(":{}", exporter.address().port());
         at(&address, 0, words).await;
         // A configuration file that was broken later is not in force.
-        std::fs::write(file.path(), "tls_server_config: {}\n").unwrap();
+        let file = dir.path().join("web.yml");
+        std::fs::write(file, "tls_server_config: {}\n").unwrap();
         at(&address, 0, words).await;
     }
-}
-
-#[tokio::test]
-async fn the_simulator_of_the_compose_set_is_healthy() {
-    let simulator = Simulator::spawn(Config {
-        history: 3,
-        ..Config::quiet()
-    })
-    .await
-    .unwrap();
-    let compose = file("deploy/compose/compose.yaml");
-    let (_, rest) = compose.split_once("--url=http://127.0.0.1:8081").unwrap();
-    let (path, _) = rest.split_once('"').unwrap();
-    let address = format!("{}{path}", simulator.base_url());
-    url(&address, TIMEOUT, 0, ": healthy").await;
 }
 
 #[tokio::test]
@@ -175,19 +151,4 @@ async fn a_url_is_asked_as_it_is_and_its_secrets_are_not_shown() {
     let address = peer.url().replace("http://", "http://user:s3cret@");
     let address = format!("{address}/behind/-/healthy?token=s3cret");
     url(&address, TIMEOUT, 0, "healthy").await;
-    for (argument, words) in [
-        ("--url=http://admin:s3cret@localhost:port/", "--url"),
-        ("--url=ftp://localhost/", "https://"),
-        ("--url=localhost", "http://localhost:10917"),
-        ("--url=", "--url"),
-        ("--timeout=0", "15s"),
-        ("--timeout=1M", "1m for a minute"),
-        ("--web.listen-address=:0", "--url"),
-        ("--web.listen-address=unix:/run/x", "localhost:PORT"),
-        ("--no-such-flag", "--no-such-flag"),
-    ] {
-        let launch = launch(&["healthcheck", argument]);
-        let line = launch.refused(2, words).await;
-        assert!(!line.contains("s3cret"), "{line}");
-    }
 }

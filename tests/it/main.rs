@@ -8,14 +8,13 @@ mod support {
     pub(crate) mod binary;
     pub(crate) mod busy;
     pub(crate) mod captured;
-    pub(crate) mod cases;
     pub(crate) mod collector_peer;
-    pub(crate) mod families;
     pub(crate) mod files;
     #[path = "../../crates/orgdata-api/tests/it/peer.rs"]
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;
     pub(crate) mod scrape;
+    pub(crate) mod service;
     pub(crate) mod settings;
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
-use orgdata_simulator::{Config, Fields, Running, Simulator};
+use orgdata_simulator::{Fields, Running};
 use serde_json::json;
 
 use crate::support::binary::{Scrape, exporter};
 use crate::support::collector_peer::Peer;
+use crate::support::service::organization;
 
 /// The default size limit of a gRPC server.
 pub(crate) const DEFAULT_LIMIT: usize = 4 * 1024 * 1024;
@@ -21,15 +22,8 @@ pub(crate) async fn peer(protocol: &str, limit: usize) -> Peer {
     }
 }
 
-/// An organization with a past, and the ids of its entries.
-async fn organization(history: u64) -> (Running, Vec<String>) {
-    let config = Config {
-        history,
-        ..Config::quiet()
-    };
-    let api = Simulator::spawn(config).await.unwrap();
-    let ids = api.entries().map(|entry| entry.id).collect();
-    (api, ids)
+fn ids(api: &Running) -> Vec<String> {
+    api.entries().map(|entry| entry.id).collect()
 }
 
 /// Delivers the history; so many records become dead letters. Returns the number of records in each request.
@@ -41,7 +35,7 @@ async fn deliver(
     dead: f64,
 ) -> Vec<usize> {
     let launch = exporter(&api.base_url()).flag("--audit.start", "oldest");
-    let launch = launch.otlp(protocol, &format!("http://{}", peer.address));
+    let launch = launch.otlp(protocol, &peer.url());
     let launch = variables
         .iter()
         .fold(launch, |launch, (name, value)| launch.env(name, value));
@@ -58,7 +52,7 @@ async fn deliver(
 
 #[tokio::test]
 async fn every_record_arrives_in_order_over_both_protocols_plain_and_gzipped() {
-    let (api, ids) = organization(1200).await;
+    let api = organization(1200, 0).await;
     let plain = PROTOCOLS.map(|protocol| (protocol, "none"));
     let gzipped = PROTOCOLS.map(|protocol| (protocol, "gzip"));
     for (protocol, compression) in plain.into_iter().chain(gzipped) {
@@ -78,10 +72,7 @@ async fn every_record_arrives_in_order_over_both_protocols_plain_and_gzipped() {
             ("OTEL_SERVICE_NAME", "audit"),
         ];
         let sizes = deliver(&api, &peer, protocol, &variables, 0.0).await;
-        assert_eq!(
-            (sizes, peer.taken_ids()),
-            (vec![512, 512, 176], ids.clone())
-        );
+        assert_eq!((sizes, peer.taken_ids()), (vec![512, 512, 176], ids(&api)));
         let headers = peer.script.headers.lock().unwrap().clone();
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let encoding = header("grpc-encoding").or(header("content-encoding"));
@@ -103,7 +94,8 @@ async fn every_record_arrives_in_order_over_both_protocols_plain_and_gzipped() {
 
 #[tokio::test]
 async fn the_bad_record_among_many_is_found_below_the_server_s_own_limit_of_size() {
-    let (api, mut ids) = organization(600).await;
+    let api = organization(600, 0).await;
+    let mut ids = ids(&api);
     let bad = ids.remove(300);
     for protocol in PROTOCOLS {
         let peer = peer(protocol, 256 * 1024).await;
@@ -116,13 +108,13 @@ async fn the_bad_record_among_many_is_found_below_the_server_s_own_limit_of_size
 
 #[tokio::test]
 async fn requests_stay_below_the_default_limit_and_a_huge_record_is_cut_to_fit() {
-    let (api, _) = organization(0).await;
+    let api = organization(0, 0).await;
     for size in [900_000, 900_000, 900_000, 900_000, 6_000_000, 10] {
         let fields = Fields::new().with("metadata", json!({ "x": "x".repeat(size) }));
         api.add_entry(&fields).unwrap();
         api.advance(Duration::from_secs(1));
     }
-    let ids: Vec<String> = api.entries().map(|entry| entry.id).collect();
+    let ids = ids(&api);
     for protocol in PROTOCOLS {
         let peer = peer(protocol, DEFAULT_LIMIT).await;
         let sizes = deliver(&api, &peer, protocol, &[], 0.0).await;

@@ -95,7 +95,7 @@ async fn the_exporters_of_two_organizations_read_one_each() {
         let api = Simulator::spawn(config).await.unwrap();
         let key = dir.path().join(name);
         std::fs::write(&key, KEY).unwrap();
-        let mut launch = exporter(&api.base_url()).without_env("ORGDATA_API_KEY");
+        let mut launch = exporter(&api.base_url()).env("ORGDATA_API_KEY", "");
         for (variable, value) in services[name]["environment"].as_object().unwrap() {
             launch = match variable.as_str() {
                 "ORGDATA_API_BASE_URL" => launch,

@@ -1,120 +1,106 @@
-//! The tail against the simulator: each event is counted once, whatever the service does.
+//! The tail against the simulator, on a clock that stands still while it works: each event is counted once, whatever the service does.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-use orgdata_exporter::api::Client;
-use orgdata_exporter::ledger::{Encode, LedgerHandle, OutboxRecord, RecordKind};
+use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::simulator::{
-    Config, Fault, Fields, KeyReading, Readings, Running, Simulator,
-};
+use orgdata_exporter::simulator::{Config, KeyReading, Readings, Simulator};
 use orgdata_exporter::tail::{Settings, Start, Tail};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
-use crate::support::settings::{self, PlainRecords};
+use crate::support::service::{reading, readings};
+use crate::support::settings;
 
 /// Twice the interval of polls: what is lost meanwhile is reported.
 const SILENCE: Duration = Duration::from_secs(1200);
 
-/// A service, and how an exporter of it is set up.
+/// A service, and a tail that reads it.
+pub(crate) struct Bench {
+    pub(crate) service: Arc<Simulator>,
+    pub(crate) tail: Tail,
+    ledger: LedgerHandle,
+    metrics: Metrics,
+    setup: Setup,
+}
+
+/// What stays when a process ends.
 struct Setup {
-    running: Running,
-    client: Client,
     directory: TempDir,
     start: Start,
     page_size: u32,
-}
-
-/// An exporter's tail and a simulator.
-struct Bench {
-    setup: Setup,
-    tail: Tail,
-    ledger: LedgerHandle,
-    metrics: Metrics,
+    poll_interval: Duration,
 }
 
 // === impl Bench ===
 
 impl Bench {
-    /// An exporter that starts now, and has done so.
-    async fn new(history: u64) -> Self {
-        Self::with(history, Readings::default(), Start::Now, 100).await
-    }
-
-    /// An exporter that delivers the history.
-    async fn oldest(history: u64, page_size: u32) -> Self {
-        Self::with(history, Readings::default(), Start::Oldest, page_size).await
-    }
-
+    /// A tail that is not polled before its turn.
     async fn with(history: u64, readings: Readings, start: Start, page_size: u32) -> Self {
-        let config = Config {
-            history,
-            readings,
-            ..Config::quiet()
-        };
-        let running = Simulator::spawn(config).await.unwrap();
-        // The paused clock of the tail goes ahead of the service's.
-        running.simulator().advance(seconds(60));
-        let client = settings::client(&running.base_url(), &Metrics::new(Duration::ZERO));
-        // In memory if possible: only a power failure needs a disk.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let mut bench = Self::start(Setup {
-            running,
-            client,
-            directory: directory.unwrap(),
-            start,
-            page_size,
-        });
+        let service = Simulator::new(reading(history, readings));
+        // An entry of the second before the start may be delivered.
+        service.advance(seconds(60));
+        let mut bench = Self::new(service, start, page_size, SILENCE / 2);
         if start == Start::Now {
             bench.settle().await;
         }
         bench
     }
 
+    pub(crate) fn new(
+        service: Arc<Simulator>,
+        start: Start,
+        page_size: u32,
+        poll_interval: Duration,
+    ) -> Self {
+        // The service's clock goes with that of the tail.
+        let mut last = Instant::now();
+        service.on_request(Box::new(move |_, sim| {
+            sim.advance(last.elapsed());
+            last = Instant::now();
+            None
+        }));
+        // In memory if possible: only a power failure needs a disk.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let setup = Setup {
+            directory: directory.unwrap(),
+            start,
+            page_size,
+            poll_interval,
+        };
+        Self::start(service, setup)
+    }
+
     /// Starts a process.
-    fn start(setup: Setup) -> Self {
+    fn start(service: Arc<Simulator>, setup: Setup) -> Self {
         let metrics = Metrics::new(Duration::ZERO);
-        let path = Some(setup.directory.path().join("state.db"));
-        let ledger = settings::ledger(path, setup.running.base_url());
+        let path = setup.directory.path().join("state.db");
+        let ledger = settings::ledger(Some(path), "http://sim");
         let (ledger, state) = LedgerHandle::open(ledger).unwrap();
         let settings = Settings {
-            // Nothing is polled before its turn.
-            poll_interval: SILENCE / 2,
+            poll_interval: setup.poll_interval,
             start: setup.start,
-            reread_interval: seconds(3600),
-            reread_window: seconds(3600),
-            page_size: setup.page_size,
-            excluded: orgdata_exporter::tail::Excluded::default(),
+            ..settings::tail(setup.page_size)
         };
-        let (client, own) = (setup.client.clone(), ledger.clone());
-        let tail = Tail::new(client, own, state, metrics.clone(), settings);
+        let client = settings::simulated(&service);
+        let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), settings);
         Self {
-            setup,
+            service,
             tail,
             ledger,
             metrics,
+            setup,
         }
     }
 
     /// Kills the process, and starts another one.
     fn restarted(self) -> Self {
-        self.restarted_after(|_| {})
-    }
-
-    /// Kills the process, does something to its file, and starts another one.
-    fn restarted_after(self, change: impl FnOnce(PathBuf)) -> Self {
         drop((self.tail, self.ledger));
-        change(self.setup.directory.path().join("state.db"));
-        Self::start(self.setup)
-    }
-
-    fn sim(&self) -> &Simulator {
-        self.setup.running.simulator()
+        Self::start(self.service, self.setup)
     }
 
     /// Makes rounds until nothing is left to do.
@@ -133,8 +119,17 @@ impl Bench {
 
     /// Something happens, and the tail comes to rest.
     async fn after_events(&mut self, count: u64) {
-        self.sim().add_events(count);
+        self.service.add_events(count);
         self.settle().await;
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            let wait = self.tail.round().await;
+            tokio::time::sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
+        }
     }
 
     async fn rounds(&mut self, count: u32) {
@@ -150,72 +145,35 @@ impl Bench {
         self.rounds(2).await;
     }
 
-    fn total(&self, total: Total) -> u64 {
-        self.metrics.audit.total(total)
-    }
-
     fn counted(&self) -> u64 {
         let events = self.metrics.audit.events();
         events.iter().map(|(_, value)| value).sum()
     }
 
-    fn gaps(&self) -> u64 {
-        self.total(Total::Gaps)
-    }
-
-    async fn records(&self) -> Vec<OutboxRecord> {
-        let records = self.ledger.outbox_batch(0, usize::MAX, usize::MAX).await;
-        records.unwrap()
-    }
-
     /// Returns a field of each entry in the outbox.
     async fn field(&self, name: &str) -> Vec<String> {
+        let records = self.ledger.outbox_batch(0, usize::MAX, usize::MAX).await;
         let field = |entry: String| {
             let entry: Value = serde_json::from_str(&entry).unwrap();
             entry[name].as_str().unwrap().to_owned()
         };
-        let entries = settings::entries(&self.records().await);
+        let entries = settings::entries(&records.unwrap());
         entries.into_iter().map(field).collect()
     }
 
-    async fn delivered(&self) -> u64 {
-        settings::entries(&self.records().await).len() as u64
-    }
-
     /// Returns how many events were counted, how many entries were delivered, and how many gaps there are.
-    async fn taken(&self) -> (u64, u64, u64) {
-        (self.counted(), self.delivered().await, self.gaps())
+    pub(crate) async fn taken(&self) -> (u64, u64, u64) {
+        let delivered = self.field("id").await.len() as u64;
+        let gaps = self.metrics.audit.total(Total::Gaps);
+        (self.counted(), delivered, gaps)
     }
-
-    /// Adds an entry that the service dates so.
-    fn add_dated(&self, created_at: &str) {
-        let fields = Fields::new().unchecked().with("createdAt", created_at);
-        self.sim().add_entry(&fields).unwrap();
-    }
-}
-
-/// Returns the bodies of the records that are gaps.
-fn gap_records(records: &[OutboxRecord]) -> Vec<String> {
-    let records = records.iter();
-    let decoded = records.map(|record| PlainRecords.decode(&record.bytes));
-    let gaps = decoded.filter(|(kind, _)| *kind == RecordKind::Gap);
-    gaps.map(|(_, body)| body).collect()
 }
 
 /// Returns readings of the specification that matter to the tail.
-fn readings() -> [Readings; 3] {
-    let inclusive = Readings {
-        before_inclusive: true,
-        ..Readings::default()
-    };
-    [Readings::default(), inclusive, by_arrival()]
-}
-
-fn by_arrival() -> Readings {
-    Readings {
-        key: KeyReading::Arrival,
-        ..Readings::default()
-    }
+fn meanings() -> [Readings; 3] {
+    let inclusive = readings(|it| it.before_inclusive = true);
+    let by_arrival = readings(|it| it.key = KeyReading::Arrival);
+    [Readings::default(), inclusive, by_arrival]
 }
 
 fn seconds(count: u64) -> Duration {
@@ -225,11 +183,11 @@ fn seconds(count: u64) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
     use Total::{Duplicate, Gaps, Late, Malformed, Recoveries};
-    for (readings, history) in readings().into_iter().zip([500, 0, 500]) {
+    for (readings, history) in meanings().into_iter().zip([500, 0, 500]) {
         let mut bench = Bench::with(history, readings, Start::Now, 100).await;
         assert_eq!(bench.counted(), 0, "{readings:?}");
         for (added, total) in [(1, 1), (99, 100), (0, 100), (2500, 2600), (100, 2700)] {
-            bench.sim().advance(SILENCE);
+            bench.service.advance(SILENCE);
             bench.after_events(added).await;
             assert_eq!(bench.counted(), total, "{readings:?}");
         }
@@ -238,81 +196,31 @@ async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
         assert_eq!((delivered.len(), distinct.len()), (2700, 2700));
         assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
         for total in [Gaps, Recoveries, Duplicate, Late, Malformed] {
-            assert_eq!(bench.total(total), 0, "{total:?} {readings:?}");
+            assert_eq!(
+                bench.metrics.audit.total(total),
+                0,
+                "{total:?} {readings:?}"
+            );
         }
-        bench.sim().clear_requests();
+        bench.service.clear_requests();
         bench.poll().await;
-        let requests = bench.sim().requests().audit;
+        let requests = bench.service.requests().audit;
         assert_eq!(requests, 1, "requests of a quiet poll");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_one_gap() {
-    for killed in [false, true] {
-        let mut bench = Bench::new(300).await;
-        bench.sim().advance(SILENCE);
-        bench.sim().add_events(1000);
-        bench.sim().retain(400);
-        bench.tail.hurry();
-        while bench.gaps() == 0 {
-            bench.rounds(1).await;
-        }
-        if killed {
-            bench = bench.restarted();
-        }
-        bench.settle().await;
-        assert_eq!((bench.counted(), bench.gaps()), (400, 1));
-        let gaps = gap_records(&bench.records().await);
-        assert_eq!(gaps.len(), 1);
-        assert!(gaps[0].contains(r#""reason":"retention""#), "{gaps:?}");
-        bench.after_events(5).await;
-        assert_eq!((bench.counted(), bench.gaps()), (405, 1));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
-    let starts = [(Start::Now, 2), (Start::Oldest, 37)];
-    let both = |left| starts.map(|(start, records)| (start, records, left));
-    for (start, expected, left) in both(usize::MAX).into_iter().chain(both(0)) {
-        let mut bench = Bench::with(30, Readings::default(), start, 100).await;
-        bench.settle().await;
-        assert_eq!(bench.gaps(), 0);
-        bench.sim().add_events(5);
-        bench.sim().advance(seconds(60));
-        bench = bench.restarted_after(|path| {
-            // The header says whose file it is.
-            let mut bytes = std::fs::read(&path).unwrap();
-            bytes[100..].fill(0x5a);
-            bytes.truncate(left);
-            std::fs::write(&path, bytes).unwrap();
-        });
-        bench.settle().await;
-        bench = bench.restarted();
-        bench.after_events(1).await;
-        assert_eq!((bench.counted(), bench.gaps()), (1, 1), "{start}");
-        let records = bench.records().await;
-        let gaps = gap_records(&records);
-        assert_eq!((gaps.len(), records.len()), (1, expected), "{start}");
-        assert!(gaps[0].contains("state_recreated"), "{gaps:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_pages_of_another_organization_are_refused() {
-    let mut bench = Bench::new(20).await;
+    let mut bench = Bench::with(20, Readings::default(), Start::Now, 100).await;
     bench.after_events(3).await;
     let config = Config {
         organization_id: 9,
-        history: 20,
-        ..Config::quiet()
+        ..reading(20, Readings::default())
     };
-    bench.setup.running = Simulator::spawn(config).await.unwrap();
-    bench.setup.client = settings::client(&bench.setup.running.base_url(), &bench.metrics);
+    bench.service = Simulator::new(config);
     bench = bench.restarted();
     for _ in 0..2 {
-        bench.sim().add_events(2);
+        bench.service.add_events(2);
         bench.poll().await;
         let state = bench.metrics.loops.state(Loop::Audit);
         let message = state.last_failure.unwrap().message;
@@ -323,39 +231,24 @@ async fn the_pages_of_another_organization_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
-    let mut bench = Bench::oldest(200, 100).await;
-    bench.sim().fault("too-large=20".parse().unwrap());
+    let mut bench = Bench::with(200, Readings::default(), Start::Oldest, 100).await;
+    bench.service.fault("too-large=20".parse().unwrap());
     bench.settle().await;
-    assert_eq!(bench.delivered().await, 200);
-    bench.sim().clear_requests();
+    assert_eq!(bench.taken().await, (0, 200, 0));
+    bench.service.clear_requests();
     for _ in 0..65 {
-        bench.sim().advance(seconds(1));
-        bench.sim().add_events(1);
+        bench.service.advance(seconds(1));
+        bench.service.add_events(1);
         bench.poll().await;
     }
-    let failed = bench.sim().requests().statuses.get(&500).copied();
+    let failed = bench.service.requests().statuses.get(&500).copied();
     assert!(failed.unwrap_or(0) <= 12, "{failed:?} requests failed");
     assert_eq!(bench.counted(), 65);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_dated_long_ago_is_delivered_once_and_not_counted_wherever_it_stands() {
-    let mut bench = Bench::with(10_500, by_arrival(), Start::Oldest, 1000).await;
-    bench.settle().await;
-    // More ids than are always kept, and the time to prune some.
-    bench.sim().advance(seconds(2 * 3600));
-    bench.add_dated("2001-01-01T00:00:00.000Z");
-    for _ in 0..3 {
-        bench.settle().await;
-        bench.sim().advance(seconds(2 * 3600));
-        assert_eq!((bench.counted(), bench.delivered().await), (0, 10_501));
-        assert_eq!(bench.total(Total::Backdated), 1);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn each_page_of_a_long_history_is_requested_once_although_the_process_is_killed() {
-    let mut bench = Bench::oldest(2000, 2).await;
+    let mut bench = Bench::with(2000, Readings::default(), Start::Oldest, 2).await;
     let mut dice = fastrand::Rng::with_seed(7);
     let mut killed = 0;
     while bench.tail.state().first.is_some() || bench.tail.state().history.is_some() {
@@ -363,7 +256,7 @@ async fn each_page_of_a_long_history_is_requested_once_although_the_process_is_k
         bench = bench.restarted();
         killed += 1;
     }
-    let requests = bench.sim().requests().audit;
+    let requests = bench.service.requests().audit;
     bench.after_events(3).await;
     let taken = bench.taken().await;
     assert_eq!(taken, (3, 2003, 0), "killed {killed} times");
@@ -378,98 +271,10 @@ async fn a_jump_of_the_clock_loses_nothing() {
     let mut added = 0;
     for jump in [10 * DAY, -6 * DAY, -DAY / 48, 20 * DAY, -19 * DAY] {
         let jump = jiff::SignedDuration::from_secs(jump);
-        bench.sim().set_clock(bench.sim().now() + jump);
+        bench.service.set_clock(bench.service.now() + jump);
         bench.after_events(30).await;
         bench.settle().await;
         added += 30;
         assert_eq!(bench.taken().await, (added, added, 0), "{jump}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn eight_minutes_of_failing_pages_lose_nothing() {
-    for history in [0, 6000] {
-        let mut bench = match history {
-            0 => Bench::new(100).await,
-            _ => Bench::oldest(history, 100).await,
-        };
-        while bench.tail.state().first.is_some() {
-            bench.rounds(1).await;
-        }
-        bench.sim().add_events(5000);
-        let until = bench.sim().now() + seconds(480);
-        bench.sim().on_request(Box::new(move |request, sim| {
-            let is_deep = request.param("before").is_some();
-            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
-        }));
-        for minute in 1..=8 {
-            bench.sim().advance(seconds(60));
-            bench.sim().add_events(1);
-            bench.poll().await;
-            bench.rounds(5).await;
-            assert!(bench.counted() >= minute, "live events wait");
-        }
-        bench.settle().await;
-        assert_eq!(bench.taken().await, (5008, history + 5008, 0));
-    }
-}
-
-/// Ten events a second, and one more between any two requests.
-#[tokio::test(start_paused = true)]
-async fn a_re_read_completes_while_events_arrive() {
-    let mut bench = Bench::new(50).await;
-    bench.sim().add_events(200);
-    bench.sim().advance(seconds(60));
-    bench.after_events(1).await;
-    bench.sim().add_late(1, seconds(59));
-    bench.sim().on_request(Box::new(|_, sim| {
-        sim.advance(Duration::from_millis(100));
-        sim.add_events(1);
-        None
-    }));
-    let before = bench.tail.state().short_read_to;
-    bench.tail.hurry();
-    for _ in 0..40 {
-        bench.sim().advance(seconds(15));
-        bench.sim().add_events(150);
-        bench.tail.hurry_poll();
-        bench.rounds(8).await;
-    }
-    let after = bench.tail.state().short_read_to;
-    assert!(after > before, "the re-read starves");
-    assert_eq!(bench.total(Total::Late), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_import_of_old_rows_hides_no_live_events() {
-    let mut bench = Bench::with(100, by_arrival(), Start::Now, 100).await;
-    let import = |bench: &Bench| {
-        for _ in 0..300 {
-            bench.add_dated("2020-01-01T00:00:00.000Z");
-        }
-    };
-    import(&bench);
-    bench.sim().add_events(500);
-    import(&bench);
-    bench.settle().await;
-    assert_eq!(bench.taken().await, (500, 1100, 0));
-    assert_eq!(bench.total(Total::Backdated), 600);
-}
-
-/// Retention has deleted every known entry; then there is one new event. Polls are 15 seconds apart.
-#[tokio::test(start_paused = true)]
-async fn a_quiet_organization_has_no_false_gap() {
-    let mut bench = Bench::new(20).await;
-    for (total, interval) in [(1, 15), (2, 300), (3, 599)] {
-        bench.sim().retain(0);
-        for _ in 0..30 {
-            bench.sim().advance(seconds(interval));
-            tokio::time::advance(seconds(interval)).await;
-            bench.poll().await;
-        }
-        bench.sim().add_events(1);
-        bench.sim().advance(seconds(interval));
-        bench.settle().await;
-        assert_eq!((bench.counted(), bench.gaps()), (total, 0));
     }
 }

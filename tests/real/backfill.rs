@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_simulator::{ClockSource, Config, Running, Simulator};
+use orgdata_simulator::{ClockSource, Config, Running};
 
 use crate::support::binary::{KEY, event_counts, exporter, launch};
 use crate::support::parts::{Prometheus, number, tool};
+use crate::support::scrape::actor;
+use crate::support::service::spawn;
 
 /// Increases by activity type and actor.
 type Increases = BTreeMap<Vec<String>, f64>;
@@ -43,8 +45,8 @@ fn truth(simulator: &Running, after: Timestamp, until: Timestamp) -> Increases {
     let mut counts = Increases::new();
     for entry in simulator.simulator().entries() {
         if entry.created_at > after && entry.created_at <= until {
-            let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
-            *counts.entry(vec![entry.activity_type, actor]).or_default() += 1.0;
+            let labels = vec![entry.activity_type, actor(entry.actor)];
+            *counts.entry(labels).or_default() += 1.0;
         }
     }
     counts
@@ -61,7 +63,7 @@ async fn history_continues_in(program: &str, promtool: &str) {
         clock: ClockSource::Real,
         ..Config::quiet()
     };
-    let simulator = Simulator::spawn(config).await.unwrap();
+    let simulator = spawn(config).await;
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
     let setup = exporter(&simulator.base_url())

@@ -58,9 +58,8 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     };
     let simulator = Simulator::spawn(config).await.unwrap();
     let mut collector = Collector::start().await;
-    let directory = tempfile::tempdir().unwrap();
     let setup = exporter(&simulator.base_url())
-        .state(&directory.path().join("state.db"))
+        .on_disk()
         .flag("--audit.start", "oldest")
         .flag("--audit.reread-interval", "2s")
         .flag("--api.page-size", "100")
@@ -131,7 +130,9 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         .shows("sum(orgdata_audit_events_total)", total)
         .await;
     let labels = ["activity_type", "actor"];
-    let mut shown = prometheus.by(&labels, "orgdata_audit_events_total").await;
+    let mut shown = prometheus
+        .by(&labels, "orgdata_audit_events_total", None)
+        .await;
     shown.retain(|_, count| *count > 0.0);
     assert_eq!(shown, expected);
     let resets = "max(resets(orgdata_audit_events_total[10m]))";

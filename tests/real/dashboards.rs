@@ -8,12 +8,13 @@ use std::time::Duration;
 use axum::routing::post;
 use axum::{Json, Router};
 use jiff::Timestamp;
-use orgdata_simulator::{ClockSource, Config, Fields, Scope, Simulator};
+use orgdata_simulator::{ClockSource, Config, Fields, Scope};
 use serde_json::{Value, json};
 
 use crate::support::binary::{KEY, exporter, launch};
 use crate::support::files::{array, file, named, text, yaml};
 use crate::support::parts::{Alertmanager, Collector, Prometheus, number, promtool, tool, until};
+use crate::support::service::{organization, spawn};
 
 pub(crate) const FILES: [&str; 3] = [
     "dashboards/organization-activity.json",
@@ -98,12 +99,8 @@ async fn assert_panels_have_data(prometheus: &Prometheus, chosen: &[(&str, &str)
                     let is_new = legend.is_empty() || names.insert((is_instant, name.clone()));
                     let is_named = legend.is_empty() || !name.trim().is_empty();
                     assert!(is_new && is_named, "{title}: {}", one["metric"]);
-                    let values = [
-                        one["values"].as_array().map_or(&[][..], |values| values),
-                        &[one["value"].clone()],
-                    ]
-                    .concat();
-                    let mut values = values.iter().filter(|value| value.is_array());
+                    let values = array(&one["values"]).iter().chain([&one["value"]]);
+                    let mut values = values.filter(|value| value.is_array());
                     assert!(values.all(|value| number(&value[1]).is_finite()), "{one}");
                     series += 1;
                 }
@@ -143,21 +140,13 @@ async fn range(prometheus: &Prometheus, query: &str, start: i64, step: &str) -> 
 /// Of an organization in which something happens people read the true numbers, and of one in which nothing ever happened 0, although both are
 /// in one Prometheus.
 async fn shows_two_organizations(program: &str) {
-    let config = Config {
-        history: 500,
-        tickets: 120,
-        ..Config::quiet()
-    };
-    let simulator = Simulator::spawn(config).await.unwrap();
-    let empty = Simulator::spawn(Config::quiet()).await.unwrap();
+    let (simulator, empty) = (organization(500, 120).await, organization(0, 0).await);
     let collector = Collector::start().await;
     let set_up = exporter(&simulator.base_url())
         .otlp("http/protobuf", &collector.endpoint("http/protobuf"))
         .flag("--metrics.zero-hold", "6s");
-    let (busy, quiet) = (
-        set_up.listening().await,
-        exporter(&empty.base_url()).listening().await,
-    );
+    let busy = set_up.listening().await;
+    let quiet = exporter(&empty.base_url()).listening().await;
     busy.synced().await;
     quiet.synced().await;
     let (synced, begun) = (simulator.mark(), Timestamp::now().as_second());
@@ -166,12 +155,11 @@ async fn shows_two_organizations(program: &str) {
     // Prometheus cannot see an increase before its first scrape.
     prometheus.shows("sum(orgdata_up)", 5.0).await;
     simulator.add_events(80);
-    for counter in [
-        "orgdata_audit_events_total",
-        "orgdata_otlp_records_sent_total",
-    ] {
-        prometheus.shows(&format!("sum({counter})"), 80.0).await;
-    }
+    prometheus
+        .shows("sum(orgdata_audit_events_total)", 80.0)
+        .await;
+    let sent = "sum(orgdata_otlp_records_sent_total)";
+    prometheus.shows(sent, 80.0).await;
     let scraped = "min(count_over_time(up[1m])) > 16";
     prometheus.query_until(scraped, is_filled).await;
 
@@ -202,12 +190,8 @@ async fn shows_two_organizations(program: &str) {
         ("$quiet_from", &begin),
         ("$quiet_until", &end),
     ];
-    assert_panels_have_data(
-        &prometheus,
-        &chosen,
-        "Firing alerts,Firing detections,Certificates expire in",
-    )
-    .await;
+    let without = "Firing alerts,Firing detections,Certificates expire in";
+    assert_panels_have_data(&prometheus, &chosen, without).await;
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     let people = truth.counts.keys().filter_map(|(_, actor)| *actor);
     let people = people.collect::<BTreeSet<i64>>().len();
@@ -221,13 +205,11 @@ async fn shows_two_organizations(program: &str) {
         (&activity, "Exporter", 1.0),
         (&health, "Backlog", 0.0),
     ] {
-        prometheus
-            .shows(&panel(dashboard, title, 0, &chosen), value)
-            .await;
+        let query = panel(dashboard, title, 0, &chosen);
+        prometheus.shows(&query, value).await;
     }
-    let by_activity = prometheus
-        .query(&panel(&activity, "Activities", 0, &chosen))
-        .await;
+    let by_activity = panel(&activity, "Activities", 0, &chosen);
+    let by_activity = prometheus.query(&by_activity).await;
     let rows = array(&by_activity).iter();
     let events: f64 = rows.map(|row| number(&row["value"][1])).sum();
     assert_eq!(events, 80.0, "{by_activity}");
@@ -255,17 +237,16 @@ async fn shows_two_organizations(program: &str) {
     let chosen = [("$instance", other.as_str())];
     let without = "Firing alerts,Firing detections,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Organizations,Delivered through";
     assert_panels_have_data(&prometheus, &chosen, without).await;
+    let shows = async |title: &str, value: f64| {
+        let query = panel(&activity, title, 0, &chosen);
+        prometheus.shows(&query, value).await;
+    };
     for title in "Events,Active people,At unusual hours,Gaps,Blockers,Overdue".split(',') {
-        prometheus
-            .shows(&panel(&activity, title, 0, &chosen), 0.0)
-            .await;
+        shows(title, 0.0).await;
     }
-    let oldest = panel(&activity, "Oldest open ticket", 0, &chosen);
-    prometheus.shows(&oldest, -1.0).await;
+    shows("Oldest open ticket", -1.0).await;
     drop(quiet);
-    prometheus
-        .shows(&panel(&activity, "Exporter", 0, &chosen), -1.0)
-        .await;
+    shows("Exporter", -1.0).await;
 }
 
 #[tokio::test]
@@ -287,7 +268,7 @@ async fn history_has_the_true_unusual_hours_and_weeks() {
         clock: ClockSource::Real,
         ..Config::quiet()
     };
-    let simulator = Simulator::spawn(config).await.unwrap();
+    let simulator = spawn(config).await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("history.om").display().to_string();
     let flags = "--until=now --label=job=orgdata-exporter --label=instance=a:1 --api.max-requests-per-second=100";
@@ -411,11 +392,9 @@ async fn arrives(received: &Received, name: &str, status: &str) -> Value {
 /// Writes the rules without the time that a state has to last.
 fn impatient_rules(directory: &Path) -> std::path::PathBuf {
     let rules = file("dashboards/alerts.yaml");
-    let lines = rules
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("for: "));
+    let lines = rules.split_inclusive('\n');
+    let rules: String = lines.filter(|line| !line.contains(" for: ")).collect();
     let path = directory.join("alerts.yaml");
-    let rules = lines.collect::<Vec<_>>().join("\n");
     // The last success of a loop that a key stops.
     let rules = rules.replace(
         "orgdata_last_success_timestamp_seconds > 300",
@@ -429,12 +408,7 @@ fn impatient_rules(directory: &Path) -> std::path::PathBuf {
 #[ignore = "needs Prometheus 3, Alertmanager and the OpenTelemetry Collector"]
 async fn alerts_arrive_and_end_when_the_runbook_is_followed() {
     let directory = tempfile::tempdir().unwrap();
-    let config = Config {
-        history: 50,
-        tickets: 20,
-        ..Config::quiet()
-    };
-    let simulator = Simulator::spawn(config).await.unwrap();
+    let simulator = organization(50, 20).await;
     let [key, state] = ["key", "state.db"].map(|name| directory.path().join(name));
     std::fs::write(&key, "demo-key").unwrap();
     let collector = Collector::start().await;

@@ -54,7 +54,7 @@ fn sorted(record: &str) -> Vec<String> {
 }
 
 /// Delivers a hundred records of a new organization.
-async fn delivered(protocol: &str, endpoint: &str) -> Running {
+pub(crate) async fn delivered(protocol: &str, endpoint: &str) -> Running {
     let simulator = organization(40, 0).await;
     let exporter = exporter(&simulator.base_url())
         .otlp(protocol, endpoint)

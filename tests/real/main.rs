@@ -14,11 +14,11 @@ mod support {
     pub(crate) mod openmetrics;
     pub(crate) mod parts;
     pub(crate) mod scrape;
+    pub(crate) mod service;
     pub(crate) mod tap;
 }
 
 mod backfill;
-mod backlog;
 mod collector;
 mod crash;
 mod dashboards;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_simulator::{Config, Running, Scope, Simulator};
+use orgdata_simulator::{Running, Scope};
 
 use crate::support::binary::{event_counts, exporter};
 use crate::support::parts::Prometheus;
+use crate::support::service;
 use crate::support::tap::Tap;
 
 /// Values by label values. Those that are 0 are left out: which label sets exist at 0 is another question.
@@ -16,13 +17,7 @@ type Series = BTreeMap<Vec<String>, f64>;
 
 /// A past, tickets on several pages, and a clock that the test advances.
 async fn organization(history: u64) -> Running {
-    let config = Config {
-        history,
-        tickets: 250,
-        compression: true,
-        ..Config::quiet()
-    };
-    let simulator = Simulator::spawn(config).await.unwrap();
+    let simulator = service::organization(history, 250).await;
     // All of the past is older than the exporter.
     simulator.advance(Duration::from_secs(60));
     simulator
@@ -55,9 +50,8 @@ async fn increases(server: &Prometheus, instance: &str, begins_at_0: bool) -> Se
 #[ignore = "needs Prometheus 2.42 and 3"]
 async fn increase_sees_every_event() {
     let simulator = organization(20_000).await;
-    let directory = tempfile::tempdir().unwrap();
     let setup = exporter(&simulator.base_url())
-        .state(&directory.path().join("state.db"))
+        .on_disk()
         .flag("--metrics.zero-hold", "4s")
         .flag("--audit.reread-interval", "1s");
     let mut exporter = setup.listening().await;
@@ -132,7 +126,9 @@ async fn increase_sees_every_event() {
         for family in families.split(' ') {
             server.shows(&format!("sum(orgdata_{family})"), 0.0).await;
         }
-        let up = server.by(&["loop"], "sum by (loop) (orgdata_up)").await;
+        let up = server
+            .by(&["loop"], "sum by (loop) (orgdata_up)", None)
+            .await;
         let loops = ["audit", "tickets"].map(|name| (vec![name.to_owned()], 1.0));
         assert_eq!(up, loops.into());
     }
@@ -144,9 +140,8 @@ async fn increase_sees_every_event() {
 #[ignore = "needs VictoriaMetrics"]
 async fn victoriametrics_counts_every_event_once() {
     let simulator = organization(20_000).await;
-    let directory = tempfile::tempdir().unwrap();
     let setup = exporter(&simulator.base_url())
-        .state(&directory.path().join("state.db"))
+        .on_disk()
         .flag("--metrics.zero-hold", "4s");
     let mut exporter = setup.listening().await;
     exporter.synced().await;
@@ -167,7 +162,7 @@ async fn victoriametrics_counts_every_event_once() {
     exporter = setup.listening().await;
     wire.lead(Some(exporter.address()));
     shown(500.0).await;
-    let series = server.by(&["activity_type", "actor"], increase).await;
+    let series = server.by(&["activity_type", "actor"], increase, None).await;
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     assert_eq!(sums(series.into_iter()), event_counts(&truth));
 }

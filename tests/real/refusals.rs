@@ -1,7 +1,7 @@
 //! A real OpenTelemetry Collector does not take the records, each time for a reason that operators know: the exporter keeps them, logs the
 //! reason, and delivers them in order once the reason is gone.
 
-use orgdata_simulator::{Fields, Simulator};
+use orgdata_simulator::Simulator;
 use serde_json::{Value, json};
 
 use crate::organization;
@@ -59,9 +59,8 @@ async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
         let collector = collector.await;
         let endpoint = collector.endpoint(protocol);
         let endpoint = endpoint.replace("http://127.0.0.1", "https://localhost");
-        let directory = tempfile::tempdir().unwrap();
         let without = setup(&simulator, protocol, &endpoint)
-            .state(&directory.path().join("state.db"))
+            .on_disk()
             .env("OTEL_EXPORTER_OTLP_CERTIFICATE", &file("ca.pem"));
         let mut exporter = without.listening().await;
         assert_waits(&exporter, "connect", "ertificate").await;
@@ -111,28 +110,5 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
         wire.lead_to_url(&right.endpoint(protocol));
         drop(wrong);
         assert_delivers(&simulator, &exporter, &right).await;
-    }
-}
-
-#[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
-async fn a_collector_with_a_low_size_limit_gets_smaller_requests() {
-    for protocol in ["grpc", "http/protobuf"] {
-        let simulator = organization(0, 0).await;
-        // Three megabytes, which the exporter would send as one request.
-        let metadata = json!({ "text": "x".repeat(25_000) });
-        for _ in 0..EVENTS {
-            let fields = Fields::new().with("metadata", metadata.clone());
-            simulator.add_entry(&fields).unwrap();
-        }
-        let collector = Collector::start_with(|config| {
-            let protocols = &mut config["receivers"]["otlp"]["protocols"];
-            protocols["grpc"]["max_recv_msg_size_mib"] = json!(1);
-            protocols["http"]["max_request_body_size"] = json!(300_000);
-        });
-        let collector = collector.await;
-        let setup = setup(&simulator, protocol, &collector.endpoint(protocol));
-        let exporter = setup.listening().await;
-        assert_delivers(&simulator, &exporter, &collector).await;
     }
 }

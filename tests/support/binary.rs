@@ -14,6 +14,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tempfile::{NamedTempFile, TempDir};
+use tokio::process::ChildStdout;
 
 pub(crate) use super::scrape::{Scrape, assert_complete, event_counts};
 
@@ -118,17 +119,10 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 }
 
 impl Launch {
-    pub(crate) fn env(self, name: &str, value: &str) -> Self {
-        self.os_env(name, value.as_ref())
-    }
-
-    pub(crate) fn os_env(mut self, name: &str, value: &OsStr) -> Self {
-        self.variables.insert(name.to_owned(), value.to_owned());
-        self
-    }
-
-    pub(crate) fn without_env(mut self, name: &str) -> Self {
-        self.variables.remove(name);
+    /// Sets a variable; an empty one is unset.
+    pub(crate) fn env(mut self, name: &str, value: &(impl AsRef<OsStr> + ?Sized)) -> Self {
+        let value = value.as_ref().to_owned();
+        self.variables.insert(name.to_owned(), value);
         self
     }
 
@@ -149,6 +143,11 @@ impl Launch {
         self.arg(&format!("{name}={value}"))
     }
 
+    /// Keeps its state in `state.db` of its directory.
+    pub(crate) fn on_disk(self) -> Self {
+        self.state(Path::new("state.db"))
+    }
+
     pub(crate) fn state(self, file: &Path) -> Self {
         self.flag("--state.path", file.to_str().unwrap())
     }
@@ -158,12 +157,18 @@ impl Launch {
             .flag("--otlp.endpoint", endpoint)
     }
 
-    /// Runs the image's program, for tests of what a debug build does differently.
-    pub(crate) fn shipped(mut self) -> Self {
-        let target = self.program.ancestors().nth(2).unwrap();
-        self.program = target.join("image/usr/local/bin/orgdata-exporter");
-        assert!(self.program.is_file(), "run deploy/image/build.sh first");
+    /// Runs another program.
+    pub(crate) fn program(mut self, program: PathBuf) -> Self {
+        self.program = program;
         self
+    }
+
+    /// Runs the image's program, for tests of what a debug build does differently.
+    pub(crate) fn shipped(self) -> Self {
+        let target = self.program.ancestors().nth(2).unwrap();
+        let program = target.join("image/usr/local/bin/orgdata-exporter");
+        assert!(program.is_file(), "run deploy/image/build.sh first");
+        self.program(program)
     }
 
     /// Mounts a file system in memory over a directory for the exporter alone; [`Exporter::inside`] reaches it. Needs to be root or user
@@ -178,6 +183,12 @@ impl Launch {
         self
     }
 
+    /// Runs it from a shell script, in which `"$0" "$@"` is its command line.
+    pub(crate) fn script(mut self, script: &str) -> Self {
+        self.wrapper = ["sh", "-c", script].map(str::to_owned).into();
+        self
+    }
+
     /// Runs it as a user without privileges.
     pub(crate) fn unprivileged(mut self) -> Self {
         if is_root() {
@@ -189,12 +200,6 @@ impl Launch {
             ];
             self.wrapper = user.map(str::to_owned).into();
         }
-        self
-    }
-
-    /// Runs it on one processor, where a thread that is blocked is missed at once.
-    pub(crate) fn on_one_processor(mut self) -> Self {
-        self.wrapper = ["taskset", "-c", "0"].map(str::to_owned).into();
         self
     }
 
@@ -224,26 +229,22 @@ impl Launch {
         command
     }
 
-    /// Starts it with pipes that the test itself reads, or closes.
-    pub(crate) fn spawn(self) -> (tokio::process::Child, Arc<TempDir>) {
-        self.spawn_to(Stdio::piped(), Stdio::piped())
-    }
-
-    /// Starts it with this standard output and standard error.
-    pub(crate) fn spawn_to(
-        self,
-        out: impl Into<Stdio>,
-        err: impl Into<Stdio>,
-    ) -> (tokio::process::Child, Arc<TempDir>) {
-        let mut command = tokio::process::Command::from(self.command());
-        command.stdout(out).stderr(err);
-        (command.kill_on_drop(true).spawn().unwrap(), self.dir)
-    }
-
     pub(crate) fn start(&self) -> Exporter {
-        let (out, err) = (Lines::default(), Lines::default());
+        let out = Lines::default();
+        self.start_to(out.file().into(), out)
+    }
+
+    /// Starts it with a pipe for standard output that the test itself reads, or closes.
+    pub(crate) fn piped(&self) -> (Exporter, ChildStdout) {
+        let mut exporter = self.start_to(Stdio::piped(), Lines::default());
+        let pipe = exporter.child.stdout.take().unwrap();
+        (exporter, ChildStdout::from_std(pipe).unwrap())
+    }
+
+    fn start_to(&self, stdout: Stdio, out: Lines) -> Exporter {
+        let err = Lines::default();
         let mut command = self.command();
-        command.stdout(out.file()).stderr(err.file());
+        command.stdout(stdout).stderr(err.file());
         Exporter {
             child: command.spawn().unwrap(),
             out,
@@ -444,10 +445,10 @@ impl Exporter {
     /// Returns its memory in MiB, now and at the peak.
     pub(crate) fn memory(&self) -> [f64; 2] {
         let status = fs::read_to_string(self.proc("status")).unwrap();
-        ["VmRSS", "VmHWM"].map(|name| {
+        ["VmRSS:", "VmHWM:"].map(|name| {
             let mut lines = status.lines();
             let kib = lines.find_map(|line| line.strip_prefix(name)).unwrap();
-            let kib = kib.trim_matches(|c: char| !c.is_ascii_digit());
+            let kib = kib.trim_end_matches("kB").trim();
             kib.parse::<f64>().unwrap() / 1024.0
         })
     }

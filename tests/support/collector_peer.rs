@@ -19,9 +19,6 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpListener;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::{ServerTlsConfig, TcpIncoming};
@@ -107,15 +104,8 @@ impl Peer {
         Self::serve(serve).await
     }
 
-    /// Something that takes connections and closes them at the first byte.
-    pub(crate) async fn hangs_up() -> Self {
-        Self::serve(|listener, _| async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                stream.readable().await.unwrap();
-            }
-        })
-        .await
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     pub(crate) fn reply(&self, reply: Reply) {
@@ -231,33 +221,6 @@ pub(crate) fn tls_server(directory: &str) -> tonic::transport::Server {
         .client_ca_root(Certificate::from_pem(read("ca.pem")));
     let server = tonic::transport::Server::builder().tls_config(tls);
     server.unwrap()
-}
-
-/// Starts an HTTPS server that acknowledges every request if the client shows a certificate; it ends with the test.
-pub(crate) fn https(directory: &str) -> SocketAddr {
-    let path = |file: &str| format!("{directory}{file}");
-    let chain = |file: &str| -> Vec<CertificateDer<'static>> {
-        let chain = CertificateDer::pem_file_iter(path(file)).unwrap();
-        chain.map(Result::unwrap).collect()
-    };
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(chain("ca.pem"));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let clients =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
-    let key = PrivateKeyDer::from_pem_file(path("server.key")).unwrap();
-    let config = rustls::ServerConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().unwrap();
-    let config = config.with_client_cert_verifier(clients.unwrap());
-    let config = config.with_single_cert(chain("server.pem"), key).unwrap();
-    let config = axum_server::tls_rustls::RustlsConfig::from_config(Arc::new(config));
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = Router::new().fallback(async || ()).into_make_service();
-    let server = axum_server::from_tcp_rustls(listener, config).unwrap();
-    tokio::spawn(server.serve(app));
-    address
 }
 
 fn partial(rejected: i64, message: &str) -> ExportLogsServiceResponse {

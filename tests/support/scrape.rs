@@ -9,10 +9,14 @@ pub(crate) struct Scrape(pub(crate) String);
 
 /// Returns the series of `orgdata_audit_events_total` by `activity_type` and `actor`, with their true values.
 pub(crate) fn event_counts(truth: &Truth) -> BTreeMap<Vec<String>, f64> {
-    let actor = |id: &Option<i64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
     let counts = truth.counts.iter();
-    let counts = counts.map(|((kind, id), n)| (vec![kind.clone(), actor(id)], *n as f64));
+    let counts = counts.map(|((kind, id), n)| (vec![kind.clone(), actor(*id)], *n as f64));
     counts.collect()
+}
+
+/// Returns the label of an actor.
+pub(crate) fn actor(id: Option<i64>) -> String {
+    id.map_or_else(|| "none".to_owned(), |id| id.to_string())
 }
 
 /// Asserts that every entry of the service came as a log record, and no other. Returns how often each came again that came more than once.

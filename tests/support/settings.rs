@@ -12,6 +12,7 @@ use orgdata_exporter::ledger::{
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
+use orgdata_exporter::tail;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -94,6 +95,18 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         actor_idle: 30 * DAY,
         encoder: Arc::new(PlainRecords),
         max_dead_letters: 1000,
+    }
+}
+
+/// Of a tail with the intervals of the flags.
+pub(crate) fn tail(page_size: u32) -> tail::Settings {
+    tail::Settings {
+        poll_interval: Duration::from_secs(15),
+        start: tail::Start::Now,
+        reread_interval: Duration::from_secs(300),
+        reread_window: Duration::from_secs(3600),
+        page_size,
+        excluded: tail::Excluded::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use orgdata_exporter::simulator::Fields;
 use serde_json::{Value, json};
 
 use super::support::{World, done, fails, hours, label, labels, series, sum};
-use crate::support::binary::{Scrape, launch, until};
+use crate::support::binary::{Scrape, until};
 
 #[tokio::test]
 async fn the_counters_are_those_of_the_range_at_each_step() {
@@ -172,12 +172,4 @@ async fn it_says_what_there_is() {
     let stdout = done(world.backfill(&arguments)).await;
     assert!(stdout.contains("nothing to create blocks from"));
     assert!(world.totals().is_empty());
-
-    let help = done(launch(&["backfill", "--help"])).await;
-    for flag in "to until step label progress dry-run otlp.endpoint metrics.max-actors".split(' ') {
-        assert!(help.contains(&format!("--{flag}")), "{flag}");
-    }
-    for flag in "web.listen-address tickets.scan-interval audit.start".split(' ') {
-        assert!(!help.contains(&format!("--{flag}")), "{flag}");
-    }
 }

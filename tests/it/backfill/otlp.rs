@@ -72,7 +72,7 @@ async fn changes_nothing(name: &str) {
     let end = service.now() + hours(1) / 3600;
     if name == "too large" {
         // A page that the service cannot make is requested in halves.
-        world.fault("too-large=60");
+        service.fault("too-large=60".parse().expect("a fault"));
     } else {
         for (kind, every) in [
             ("status=500", 9),
@@ -127,20 +127,6 @@ async fn what_is_refused_or_unreadable_is_a_dead_letter_and_can_be_sent_again() 
     assert!(stdout.contains("Delivered 2 log records"), "{stdout}");
     let taken = world.peer.taken_ids();
     assert!(taken.contains(&bad) && taken.contains(&"odd".to_owned()));
-}
-
-#[tokio::test]
-async fn a_history_larger_than_a_state_file_is_read_whole_and_sent_oldest_first() {
-    let world = World::new(0).await;
-    for _ in 0..200 {
-        let noise = std::iter::repeat_with(fastrand::alphanumeric).take(64_000);
-        let metadata = serde_json::json!({ "noise": noise.collect::<String>() });
-        let entry = Fields::new().with("metadata", metadata);
-        world.service().add_entry(&entry).expect("valid fields");
-        world.service().advance(hours(1) / 3600);
-    }
-    done(world.to_otlp("--api.page-size=20 --state.max-size=8MiB")).await;
-    assert_eq!(world.peer.taken_ids(), world.ids());
 }
 
 #[tokio::test]
@@ -219,51 +205,6 @@ async fn killed_or_stopped_at_any_moment_it_continues_where_it_was() {
     assert!(resource(&world.peer).contains(instance(&stdout)));
 }
 
-/// Times say nothing about what is listed below.
-#[tokio::test]
-async fn entries_below_thousands_of_imported_ones_are_delivered() {
-    let mut config = Config {
-        history: 7_000,
-        ..Config::quiet()
-    };
-    config.readings.key = KeyReading::Arrival;
-    let world = World::with(config).await;
-    let from = world.hours_ago(24 * 10);
-    world.service().add_late(3_500, hours(24 * 30));
-    done(world.to_otlp(&format!("--from={from} --otlp.batch-size=5000"))).await;
-    let expected = world.entries(|at| at >= from).into_iter();
-    let expected: BTreeSet<String> = expected.map(|entry| entry.id).collect();
-    let taken = world.peer.taken_ids();
-    assert_eq!((taken.len(), expected.len()), (7_000, 7_000));
-    assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), expected);
-}
-
-/// An API whose cursors are its rows refuses the cursor of an erased one.
-#[tokio::test]
-async fn rows_that_are_erased_while_they_are_read_hide_nothing() {
-    let mut config = Config {
-        history: 1_000,
-        ..Config::quiet()
-    };
-    (config.readings.row_cursors, config.readings.page_cap) = (true, Some(20));
-    let world = World::with(config).await;
-    let (service, ids) = (world.service().clone(), world.ids());
-    let (erased, mut requests) = (ids.clone(), 0);
-    world.service().on_request(Box::new(move |_, _| {
-        requests += 1;
-        match requests {
-            // The last page, and later every page of which a cursor is kept.
-            5 => service.delete(&erased[920..940]),
-            15 => service.delete(&erased[760..920]) + service.delete(&erased[940..]),
-            _ => 0,
-        };
-        None
-    }));
-    done(world.to_otlp("")).await;
-    assert_eq!(world.peer.taken_ids(), ids);
-    assert!(world.ids().len() < 800, "they were erased");
-}
-
 #[tokio::test]
 async fn a_damaged_progress_file_is_begun_again_and_nothing_is_called_missing() {
     let world = World::new(300).await;
@@ -273,20 +214,6 @@ async fn a_damaged_progress_file_is_begun_again_and_nothing_is_called_missing() 
     std::fs::write(world.path("p.db"), bytes).expect("it can be written");
     done(world.to_otlp("")).await;
     assert_eq!(world.peer.taken_ids(), [world.ids(), world.ids()].concat());
-}
-
-#[tokio::test]
-async fn a_backfill_whose_file_is_taken_over_ends_with_status_3() {
-    let world = World::new(2_000).await;
-    let mut first = world.without_collector("").await;
-    world.collector_is_back();
-    std::fs::remove_file(world.path("p.db.lock")).expect("it is there");
-    done(world.to_otlp("")).await;
-    assert_eq!(first.ended().await, Some(3));
-    let words = first.stderr().text();
-    assert!(words.contains("another process uses"), "{words}");
-    let unique: BTreeSet<String> = world.peer.taken_ids().into_iter().collect();
-    assert_eq!(unique.len(), 2_000);
 }
 
 #[tokio::test]
@@ -305,4 +232,23 @@ async fn a_history_that_lost_records_is_never_called_complete() {
     done(world.to_otlp_with("q.db", flags)).await;
     let taken: BTreeSet<String> = world.peer.taken_ids().into_iter().collect();
     assert!(world.ids().iter().all(|id| taken.contains(id)));
+}
+
+/// Times say nothing about what is listed below.
+#[tokio::test]
+async fn entries_below_thousands_of_imported_ones_are_delivered() {
+    let mut config = Config {
+        history: 7_000,
+        ..Config::quiet()
+    };
+    config.readings.key = KeyReading::Arrival;
+    let world = World::with(config).await;
+    let from = world.hours_ago(24 * 10);
+    world.service().add_late(3_500, hours(24 * 30));
+    done(world.to_otlp(&format!("--from={from} --otlp.batch-size=5000"))).await;
+    let expected = world.entries(|at| at >= from).into_iter();
+    let expected: BTreeSet<String> = expected.map(|entry| entry.id).collect();
+    let taken = world.peer.taken_ids();
+    assert_eq!((taken.len(), expected.len()), (7_000, 7_000));
+    assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), expected);
 }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::support::binary::{Exporter, KEY, Launch, exporter, launch};
 use crate::support::collector_peer::{Peer, Reply};
 use crate::support::openmetrics::{Family, Sample, parse};
+use crate::support::scrape::actor;
 
 /// Events by activity type and actor.
 pub(super) type Counts = BTreeMap<Vec<String>, f64>;
@@ -47,10 +48,6 @@ impl World {
         self.running.simulator()
     }
 
-    pub(super) fn fault(&self, fault: &str) {
-        self.service().fault(fault.parse().expect("a fault"));
-    }
-
     pub(super) fn hours_ago(&self, hours: i64) -> Timestamp {
         self.service().now() - SignedDuration::from_hours(hours)
     }
@@ -79,7 +76,7 @@ impl World {
     pub(super) fn to_otlp_with(&self, progress: &str, arguments: &str) -> Launch {
         let progress = self.path(progress).display().to_string();
         self.backfill(&format!("--to=otlp --progress={progress} {arguments}"))
-            .otlp("grpc", &format!("http://{}", self.peer.address))
+            .otlp("grpc", &self.peer.url())
     }
 
     /// A backfill to the collector, with the progress in `p.db`.
@@ -156,8 +153,7 @@ impl World {
 
 /// The labels that an entry is counted with.
 pub(super) fn labels(entry: &Served) -> Vec<String> {
-    let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
-    vec![entry.activity_type.clone(), actor]
+    vec![entry.activity_type.clone(), actor(entry.actor)]
 }
 
 pub(super) fn series(sample: &Sample) -> Vec<String> {

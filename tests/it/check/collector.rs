@@ -3,7 +3,8 @@
 use super::{TLS, check, expect, service};
 use crate::otlp::{DEFAULT_LIMIT as LIMIT, peer};
 use crate::support::binary::Launch;
-use crate::support::collector_peer::{Peer, Reply, https};
+use crate::support::collector_peer::{Peer, Reply};
+use crate::web_config;
 
 fn with(api: &str, protocol: &str, endpoint: &str) -> Launch {
     let launch = check(api).otlp(protocol, endpoint);
@@ -43,13 +44,13 @@ async fn its_answer_is_shown_with_what_to_do() {
         let protocol = protocol.replace("http", "http/protobuf");
         let peer = peer(&protocol, LIMIT).await;
         peer.reply(reply(answer));
-        let endpoint = format!("http://{}", peer.address);
+        let endpoint = peer.url();
         expect(with(&api.base_url(), &protocol, &endpoint), expected).await;
     }
     // One that accepts records gets none, and the headers.
     for protocol in ["grpc", "http/protobuf"] {
         let peer = peer(protocol, LIMIT).await;
-        let endpoint = format!("http://{}", peer.address);
+        let endpoint = peer.url();
         let launch = with(&api.base_url(), protocol, &endpoint);
         let launch = launch.env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=acme");
         let good = expect(launch, "").await;
@@ -73,12 +74,13 @@ http/protobuf https://HTTP => --otlp.endpoint
 grpc https://TLS => UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE
 http/protobuf https://SECURE => UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE";
     let tls = Peer::grpc_tls(TLS).await;
+    let secure = web_config::Server::start(web_config::TLS).await;
     for line in table.trim().lines() {
         let (arguments, words) = line.split_once(" => ").unwrap();
         let (protocol, endpoint) = arguments.split_once(' ').unwrap();
         let endpoint = endpoint
             .replace("TLS", &format!("localhost:{}", tls.address.port()))
-            .replace("SECURE", &format!("localhost:{}", https(TLS).port()))
+            .replace("SECURE", &format!("localhost:{}", secure.address().port()))
             .replace("GRPC", &grpc.address.to_string())
             .replace("HTTP", &http.address.to_string());
         let launch = with(&api.base_url(), protocol, &endpoint);

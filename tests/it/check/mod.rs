@@ -5,9 +5,10 @@ mod report;
 mod service;
 mod state;
 
-use orgdata_exporter::simulator::{ClockSource, Config, Running, Simulator};
+use orgdata_exporter::simulator::{ClockSource, Config, Running};
 
 use crate::support::binary::{KEY, Launch, launch};
+use crate::support::service::spawn;
 
 /// The directory of the test certificates.
 pub(crate) const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
@@ -35,7 +36,7 @@ fn organization() -> Config {
 }
 
 async fn service() -> Running {
-    Simulator::spawn(organization()).await.unwrap()
+    spawn(organization()).await
 }
 
 /// Runs it and asserts that this is the only finding that is not good, and that the exit status is that of its level.

@@ -1,12 +1,13 @@
 //! The report: settings and their origin, JSON, colours, the transcript of the documentation, and no secrets.
 
-use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config};
 use serde_json::Value;
 
 use super::{check, expect, organization, service};
 use crate::support::binary::{KEY, launch};
 use crate::support::files::assert_has;
 use crate::support::http_peer::{Peer, json};
+use crate::support::service::spawn;
 
 #[tokio::test]
 async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warning() {
@@ -15,16 +16,14 @@ async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warni
         .env("ORGDATA_AUDIT_POLL_INTERVAL", "20s")
         .env("ORGDATA_STATE_MAX_SIZE", "64MiB")
         .env("ORGDATA_TICKETS_MAX_AGE", "")
-        .arg("--state.max-size=32MiB");
-    let launch = launch
         // A flag of another command, which has no variable.
         .env("ORGDATA_TIMEOUT", "1s")
-        // Kubernetes sets these for Services of these names.
-        .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
-        .env("ORGDATA_EXPORTER_SERVICE_PORT_METRICS", "80")
-        .env("ORGDATA_EXPORTER_PORT_80_TCP", "tcp://10.0.0.1:80")
-        .env("ORGDATA_PORT_SERVICE_HOST", "10.0.0.2")
-        .env("ORGDATA_PORT_PORT", "tcp://10.0.0.2:80");
+        .arg("--state.max-size=32MiB");
+    // Kubernetes sets these for Services of these names.
+    let of_services = "EXPORTER_SERVICE_HOST EXPORTER_SERVICE_PORT_METRICS EXPORTER_PORT_80_TCP PORT_SERVICE_HOST PORT_PORT";
+    let launch = of_services.split(' ').fold(launch, |launch, name| {
+        launch.env(&format!("ORGDATA_{name}"), "10.0.0.1")
+    });
     let expected = "warning variables: ORGDATA_TIMEOUT | unknown | --help";
     let text = expect(launch, expected).await.0;
     assert!(!text.contains('\u{1b}'), "colours are for terminals");
@@ -42,10 +41,7 @@ async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warni
     for flag in ["--tickets.scan-interval", "--tickets.max-age", "--format"] {
         assert!(!text.contains(flag), "{text}");
     }
-    for name in [
-        "ORGDATA_EXPORTER_AUDIT_POLL_INTERVAL",
-        "ORGDATA_WEB_LISTEN_PORT",
-    ] {
+    for name in ["ORGDATA_EXPORTER_AUDIT_START", "ORGDATA_WEB_LISTEN_PORT"] {
         let words = format!("warning variables: {name} | unknown");
         expect(check(&api.base_url()).env(name, "1"), &words).await;
     }
@@ -124,7 +120,7 @@ async fn the_transcript_in_the_documentation_is_what_is_printed() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.unwrap();
+    let api = spawn(config).await;
     let url = format!("--api.base-url={}", api.base_url());
     let run = launch(&["check", &url]).env("ORGDATA_API_KEY", KEY);
     let run = run.run().await;

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config};
 
 use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
-use crate::support::collector_peer::https;
 use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, json};
+use crate::support::service::spawn;
+use crate::web_config;
 
 const ENTRY: &str = r#"{"items":[{"id":"a","type":"T","createdAt":"2026-01-01T00:00:00Z","organizationId":1}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}"#;
 
@@ -105,7 +106,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.unwrap();
+    let api = spawn(config).await;
     let url = api.base_url();
     let scope = "bad tickets: the scope tickets:read | --tickets.enabled=false";
     let both = expect(check(&url), scope).await;
@@ -118,7 +119,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
     let neither = expect(other, words).await.0;
     assert!(!neither.contains("do without"), "{neither}");
     let file = check(&url)
-        .without_env("ORGDATA_API_KEY")
+        .env("ORGDATA_API_KEY", "")
         .arg("--api.key-file=the-key");
     std::fs::write(file.dir().join("the-key"), "not-the-key\n").unwrap();
     expect(file, "bad key: HTTP 401 | put it into the file the-key").await;
@@ -130,7 +131,8 @@ async fn keys_are_named_by_their_place_and_scopes() {
 async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let api = service().await;
     let plain = api.base_url().replace("http://", "https://");
-    let tls = format!("https://localhost:{}", https(TLS).port());
+    let secure = web_config::Server::start(web_config::TLS).await;
+    let tls = secure.url("https", "");
     let unknown = "failed to lookup | --api.base-url";
     let refused = "Connection refused | --api.base-url";
     for (url, words) in [

@@ -2,52 +2,35 @@
 
 use std::ffi::OsStr;
 
-use orgdata_exporter::simulator::{ApiKey, Config, Running, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config, Running};
 
 use super::{ONE_ENTRY, TICKETS_UP, UP, organization};
 use crate::support::binary::{KEY, exporter, launch, until};
 use crate::support::http_peer::{NO_TICKETS, Peer, answer, json};
+use crate::support::service::spawn;
 
 const URL: &str = "--api.base-url=https://api.example.com";
 
 /// A simulated organization with this key alone.
 async fn with_key(key: ApiKey) -> Running {
-    let config = Config {
-        // An empty listing is believed after a minute.
-        history: 3,
-        keys: vec![key],
-        ..Config::quiet()
-    };
-    Simulator::spawn(config).await.unwrap()
-}
-
-#[tokio::test]
-async fn a_missing_key_and_a_wrong_file_are_named() {
-    let words = "--api.key-file | ORGDATA_API_KEY";
-    launch(&[URL]).refused(2, words).await;
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path().display().to_string();
-    for path in ["/nonexistent/key", "/dev/null", "/dev/zero", &dir] {
-        let launch = launch(&[URL, &format!("--api.key-file={path}")]);
-        let words = format!("--api.key-file | {path}");
-        launch.refused(2, &words).await;
-    }
+    let (history, keys) = (3, vec![key]);
+    let quiet = Config::quiet();
+    spawn(Config {
+        history,
+        keys,
+        ..quiet
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_key_that_no_header_can_carry_is_refused_and_not_shown() {
     use std::os::unix::ffi::OsStrExt as _;
-    for key in [
-        &b"hunter2\nhunter2"[..],
-        b"hunter2\x07hunter2",
-        b"hunter2\xc3\xa9",
-        b"hunter2\x7f",
-        b"hunter2\xff",
-    ] {
+    for key in [&b"hunter2\nhunter2"[..], b"hunter2\xff"] {
         let file = launch(&[URL, "--api.key-file=key"]);
         std::fs::write(file.dir().join("key"), key).unwrap();
         let variable = OsStr::from_bytes(key);
-        let variable = launch(&[URL]).os_env("ORGDATA_API_KEY", variable);
+        let variable = launch(&[URL]).env("ORGDATA_API_KEY", variable);
         for (launch, place) in [(file, "--api.key-file"), (variable, "ORGDATA_API_KEY")] {
             let words = format!("{place} | printable ASCII");
             let line = launch.refused(2, &words).await;
@@ -60,7 +43,7 @@ async fn a_key_that_no_header_can_carry_is_refused_and_not_shown() {
 async fn the_exporter_waits_for_a_secret_that_is_not_mounted_yet() {
     let api = organization().await;
     let launch = exporter(&api.base_url())
-        .without_env("ORGDATA_API_KEY")
+        .env("ORGDATA_API_KEY", "")
         .arg("--api.key-file=mounted/key");
     let mounted = launch.dir().join("mounted");
     std::fs::create_dir_all(mounted.join("..data")).unwrap();
@@ -85,7 +68,7 @@ async fn the_exporter_waits_for_a_secret_that_is_not_mounted_yet() {
 async fn a_rotated_key_works_without_a_restart() {
     let api = with_key(ApiKey::full("the-new-key")).await;
     let launch = exporter(&api.base_url())
-        .without_env("ORGDATA_API_KEY")
+        .env("ORGDATA_API_KEY", "")
         .arg("--api.key-file=key");
     let file = launch.dir().join("key");
     std::fs::write(&file, "the-old-key").unwrap();

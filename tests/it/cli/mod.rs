@@ -2,14 +2,13 @@
 
 mod completions;
 mod demo;
-mod hostile;
 mod key;
 mod process;
 mod state;
 mod upstream;
 mod usage;
 
-use orgdata_exporter::simulator::{Config, Running, Simulator};
+use orgdata_exporter::simulator::Running;
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";
 
@@ -17,13 +16,7 @@ const TICKETS_UP: &str = "orgdata_up{loop=\"tickets\"}";
 
 /// A simulated organization with some tickets, in which nothing else happens.
 async fn organization() -> Running {
-    let config = Config {
-        // An empty listing is believed after a minute.
-        history: 3,
-        tickets: 3,
-        ..Config::quiet()
-    };
-    Simulator::spawn(config).await.unwrap()
+    crate::support::service::organization(3, 3).await
 }
 
 /// A listing that is read within seconds: an empty one is believed after a minute.

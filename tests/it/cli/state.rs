@@ -1,7 +1,5 @@
 //! The state file: what cannot be opened is refused with what to do, and a damaged one is set aside.
 
-use std::path::Path;
-
 use orgdata_simulator::Scope;
 
 use super::{UP, organization};
@@ -16,24 +14,12 @@ async fn refused(launch: Launch, file: &str, status: i32, words: &str) {
 
 #[tokio::test]
 async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
-    use std::os::unix::fs::PermissionsExt as _;
     let launch = exporter("http://127.0.0.1:1");
     let at = |name: &str| launch.dir().join(name);
     std::fs::create_dir(at("a-directory")).unwrap();
     std::fs::write(at("a-file"), "").unwrap();
-    for path in [
-        "a-directory",
-        "missing/state.db",
-        "a-file/state.db",
-        "/proc/state.db",
-    ] {
+    for path in "a-directory missing/state.db a-file/state.db /proc/state.db".split(' ') {
         refused(launch.clone(), path, 2, ":memory:").await;
-    }
-    let read_only = std::fs::Permissions::from_mode(0o555);
-    std::fs::set_permissions(at("a-directory"), read_only).unwrap();
-    // Permissions do not bind root.
-    if std::fs::write(at("a-directory/probe"), "").is_err() {
-        refused(launch.clone(), "a-directory/state.db", 2, "").await;
     }
     // The database of another program, and the file of a newer version that does not allow it, are not changed.
     let api = organization().await;
@@ -41,17 +27,13 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     let mut newer = newer.start();
     newer.until_value(UP, 1.0).await;
     assert_eq!(newer.stop().await, Some(0));
+    let other = "CREATE TABLE precious (it TEXT); INSERT INTO precious VALUES ('still here')";
+    let later = "UPDATE state SET schema_version = 9";
+    let version =
+        "written by another version of this program (schema 9, not 6); run that version, or set";
     for (file, sql, words) in [
-        (
-            "other.db",
-            "CREATE TABLE precious (it TEXT); INSERT INTO precious VALUES ('still here')",
-            "not a state file of this program",
-        ),
-        (
-            "newer.db",
-            "UPDATE state SET schema_version = 9",
-            "written by another version of this program (schema 9, not 6); run that version, or set",
-        ),
+        ("other.db", other, "not a state file of this program"),
+        ("newer.db", later, version),
     ] {
         let database = rusqlite::Connection::open(at(file)).unwrap();
         database.execute_batch(sql).unwrap();
@@ -60,6 +42,65 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
         refused(launch.clone(), file, 2, words).await;
         assert_eq!(std::fs::read(at(file)).unwrap(), before);
     }
+}
+
+/// Without its lock file nothing keeps a second process out, but only one of them goes on.
+#[tokio::test]
+async fn a_file_in_use_is_refused_and_a_process_whose_file_is_taken_over_ends_with_status_3() {
+    let api = organization().await;
+    let launch = exporter(&api.base_url()).on_disk();
+    let file = launch.dir().join("state.db");
+    let mut first = launch.start();
+    first.until_value(UP, 1.0).await;
+    refused(launch.clone(), "state.db", 3, "another process").await;
+    assert_eq!(first.value(UP).await, Some(1.0));
+    std::fs::remove_file(file.with_extension("db.lock")).unwrap();
+    // A slash at the end makes no difference to the API.
+    let url = format!("{}/", api.base_url());
+    let second = exporter(&url).state(&file).start();
+    second.until_value(UP, 1.0).await;
+    api.add_events(1);
+    assert_eq!(first.ended().await, Some(3));
+    assert!(first.stderr().text().contains("another process uses"));
+    second.settled(1).await;
+}
+
+#[tokio::test]
+async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
+    let api = organization().await;
+    let launch = exporter(&api.base_url()).on_disk();
+    let file = launch.dir().join("state.db");
+    let mut running = launch.start();
+    running.until_value(UP, 1.0).await;
+    // All but the first page is overwritten, as by a failing disk.
+    let database = rusqlite::Connection::open(&file).unwrap();
+    let sql = "PRAGMA user_version = 7; PRAGMA wal_checkpoint(TRUNCATE)";
+    database.execute_batch(sql).unwrap();
+    drop(database);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[4096..].fill(0x5a);
+    std::fs::write(&file, bytes).unwrap();
+    api.add_events(1);
+    assert_eq!(running.ended().await, Some(1));
+    let mut next = launch.start();
+    next.until_value(UP, 1.0).await;
+    let recreated = next.value("orgdata_state_recreated_total").await;
+    assert_eq!(recreated, Some(1.0));
+    let at = next.value("orgdata_state_recreated_timestamp_seconds");
+    assert!(at.await > Some(1.6e9));
+    // Also if it is killed before anything else happens.
+    next.kill();
+    let mut again = launch.start();
+    again.until_value("orgdata_audit_gaps_total", 1.0).await;
+    assert_eq!(again.stop().await, Some(0));
+    let log = running.stderr().text() + &next.stderr().text();
+    let names = std::fs::read_dir(file.parent().unwrap()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let set_aside: Vec<_> = names
+        .filter(|name| name.starts_with("state.db.damaged-"))
+        .collect();
+    let are_named = set_aside.iter().all(|name| log.contains(name));
+    assert!(are_named && !set_aside.is_empty(), "{set_aside:?}: {log}");
 }
 
 /// As docs/operations.md says: from a running exporter, or the file of one that was stopped.
@@ -107,78 +148,5 @@ async fn an_older_copy_put_back_counts_and_sends_again_what_came_after_it() {
         assert_eq!(second, &first[5..], "the same records, in the same order");
         assert_eq!(exporter.stop().await, Some(0));
         assert!(!exporter.stderr().text().contains("damaged"));
-    }
-}
-
-#[tokio::test]
-async fn a_file_in_use_is_refused_with_status_3() {
-    let api = organization().await;
-    let launch = exporter(&api.base_url());
-    let path = launch.dir().join("state.db");
-    let mut first = launch.clone().state(&path).start();
-    first.until_value(UP, 1.0).await;
-    refused(launch, path.to_str().unwrap(), 3, "another process").await;
-    assert_eq!(first.value(UP).await, Some(1.0));
-    assert_eq!(first.stop().await, Some(0));
-    // A slash at the end makes no difference to the API.
-    let again = exporter(&format!("{}/", api.base_url())).state(&path);
-    again.start().until_value(UP, 1.0).await;
-}
-
-/// Without its lock file nothing keeps a second process out, but only one of them goes on.
-#[tokio::test]
-async fn a_process_whose_file_is_taken_over_ends_with_status_3() {
-    let api = organization().await;
-    let launch = exporter(&api.base_url());
-    let file = launch.dir().join("state.db");
-    let mut first = launch.clone().state(&file).start();
-    first.until_value(UP, 1.0).await;
-    std::fs::remove_file(file.with_extension("db.lock")).unwrap();
-    let second = launch.state(&file).start();
-    second.until_value(UP, 1.0).await;
-    api.add_events(1);
-    assert_eq!(first.ended().await, Some(3));
-    assert!(first.stderr().text().contains("another process uses"));
-    second.settled(1).await;
-}
-
-/// Overwrites all but the first page, as a failing disk does.
-fn damage(file: &Path) {
-    let database = rusqlite::Connection::open(file).unwrap();
-    let sql = "PRAGMA user_version = 7; PRAGMA wal_checkpoint(TRUNCATE)";
-    database.execute_batch(sql).unwrap();
-    let mut bytes = std::fs::read(file).unwrap();
-    bytes[4096..].fill(0x5a);
-    std::fs::write(file, bytes).unwrap();
-}
-
-#[tokio::test]
-async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
-    let api = organization().await;
-    let launch = exporter(&api.base_url());
-    let file = launch.dir().join("state.db");
-    let launch = launch.state(&file);
-    let mut running = launch.start();
-    running.until_value(UP, 1.0).await;
-    damage(&file);
-    api.add_events(1);
-    assert_eq!(running.ended().await, Some(1));
-    let log = running.stderr().text();
-    let mut next = launch.start();
-    next.until_value(UP, 1.0).await;
-    let recreated = next.value("orgdata_state_recreated_total").await;
-    assert_eq!(recreated, Some(1.0));
-    let at = next.value("orgdata_state_recreated_timestamp_seconds");
-    assert!(at.await.is_some_and(|at| at > 1.6e9));
-    assert_eq!(next.stop().await, Some(0));
-    let names = std::fs::read_dir(file.parent().unwrap()).unwrap();
-    let mut names: Vec<String> = names
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.retain(|name| name.starts_with("state.db.damaged-"));
-    assert!(!names.is_empty());
-    let log = log + &next.stderr().text();
-    for name in names {
-        assert!(log.contains(&name), "{name}: {log}");
     }
 }

@@ -43,6 +43,7 @@ dead-letters => list, replay, drop
 --otlp.redact=contact.email,,a..b URL => --otlp.redact | a..b | contact.email
 --otlp.endpoint=collector URL => --otlp.endpoint | collector | http://
 --otlp.protocol=http/json --otlp.endpoint=http://[::1]:4318 URL => http/json | http/protobuf
+--otlp.protocol=stdout --otlp.endpoint=http://[::1]:4317 URL => --otlp.protocol | --otlp.endpoint
 --api.timeout URL --api.timeout => --api.timeout | value
  => --api.base-url | https://api.example.com | demo
 --api.base-url=api.example.com => --api.base-url | https://api.example.com
@@ -60,9 +61,15 @@ dead-letters replay => NUMBER | --all | --reason
 dmo => dmo | demo
 demo --audit.poll-interval=fast => --audit.poll-interval | fast | 15s
 simulate --rate=fast => --rate | fast
-simulate --history-span=1M => --history-span | write 1m for a minute
+healthcheck --url=http://admin:hunter2@localhost:port/ => --url
+healthcheck --url=ftp://localhost/ => https://
+healthcheck --url=localhost => http://localhost:10917
+healthcheck --timeout=0 => 15s
+healthcheck --timeout=1M => 1m for a minute
+healthcheck --web.listen-address=:0 => --url
+healthcheck --web.listen-address=unix:/run/x => localhost:PORT
+healthcheck --no-such-flag => --no-such-flag
 backfill --to=otlp --from=1M => --from | write 1m for a minute
-backfill --to=otlp --until=1M => --until | write 1m for a minute
 ";
 
 /// The names of the exporter's flags, without dashes in front.
@@ -143,17 +150,10 @@ async fn a_wrong_variable_is_named() {
         let line = line.replace("URL ", &format!("{URL} "));
         let mut arguments = words(&line);
         let (name, value) = arguments.pop().unwrap().split_once('=').unwrap();
-        let origin = if name.starts_with("OTEL") {
-            name
-        } else {
-            &format!("from the variable {name}")
-        };
+        let origin = ["from the variable ", ""][usize::from(name.starts_with("OTEL"))];
         let launch = with(&arguments).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
-        refused(
-            launch.env(name, value),
-            &format!("{value} | {said} | {origin}"),
-        )
-        .await;
+        let words = format!("{value} | {said} | {origin}{name}");
+        refused(launch.env(name, value), &words).await;
     }
     // The variable is not at fault if a flag overrides it.
     let launch = with(&[URL, "--audit.poll-interval=fast"]);

@@ -59,17 +59,3 @@ pub(super) fn selectors(expression: &str) -> Vec<Selector<'_>> {
     }
     selectors
 }
-
-/// Returns the labels of `by`, `on` and their like.
-pub(super) fn grouping(expression: &str) -> Vec<&str> {
-    let keywords = "by without on ignoring group_left group_right";
-    let mut labels = Vec::new();
-    for keyword in keywords.split(' ') {
-        let keyword = format!("{keyword} (");
-        for rest in expression.split(keyword.as_str()).skip(1) {
-            let list = rest.split(')').next().unwrap_or_default();
-            labels.extend(list.split(", ").filter(|label| !label.is_empty()));
-        }
-    }
-    labels
-}

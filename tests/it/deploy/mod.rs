@@ -142,8 +142,8 @@ async fn the_settings_start_it_and_it_is_ready_without_the_api() {
             launch = match name.as_str() {
                 // Nothing listens there.
                 "ORGDATA_API_BASE_URL" => launch.env(name, "http://127.0.0.1:9"),
-                "ORGDATA_API_KEY_FILE" => launch.os_env(name, key.as_os_str()),
-                "ORGDATA_STATE_PATH" => launch.os_env(name, state.as_os_str()),
+                "ORGDATA_API_KEY_FILE" => launch.env(name, key.as_os_str()),
+                "ORGDATA_STATE_PATH" => launch.env(name, state.as_os_str()),
                 _ => launch.env(name, value),
             };
         }

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use orgdata_exporter::simulator::{Fault, Readings};
 
 use super::{History, add_dated, hours};
+use crate::support::service::readings;
 
 #[tokio::test]
 async fn the_newest_entries_vanish_and_no_history_is_counted() {
@@ -41,10 +42,7 @@ async fn a_first_sync_that_failed_once_is_a_success_in_the_end() {
 
 #[tokio::test]
 async fn entries_that_the_listing_dropped_are_one_gap() {
-    let readings = Readings {
-        keep: Some(500),
-        ..Readings::default()
-    };
+    let readings = readings(|it| it.keep = Some(500));
     let history = History::with(500, readings, "").await;
     history.service.advance(Duration::from_secs(60));
     history.service.add_events(2000);
@@ -95,10 +93,7 @@ async fn a_backup_older_than_all_that_is_known_is_delivered_and_not_counted() {
 
 #[tokio::test]
 async fn rows_erased_while_they_are_read_hide_no_others() {
-    let readings = Readings {
-        row_cursors: true,
-        ..Readings::default()
-    };
+    let readings = readings(|it| it.row_cursors = true);
     let mut history = History::of(1000, readings).await;
     let ids: Vec<String> = history.service.entries().map(|entry| entry.id).collect();
     let erased: Vec<String> = ids.iter().skip(780 % 21).step_by(21).cloned().collect();

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::binary::{Exporter, Scrape, exporter, until};
 use crate::support::collector_peer::Peer;
+use crate::support::service::{reading, spawn};
 
 /// The requests in which an exporter could still count or deliver something wrong.
 const MORE_REQUESTS: u64 = 20;
@@ -41,12 +42,7 @@ struct History {
 impl History {
     /// Returns a service with so many entries in the last week, without an exporter.
     async fn of(entries: u64, readings: Readings) -> Self {
-        let config = Config {
-            history: entries,
-            readings,
-            ..Config::quiet()
-        };
-        Self::serving(config, ClockSource::Real).await
+        Self::serving(reading(entries, readings), ClockSource::Real).await
     }
 
     async fn serving(config: Config, clock: ClockSource) -> Self {
@@ -54,7 +50,7 @@ impl History {
         // In memory if possible: only a power failure needs a disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self {
-            service: Simulator::spawn(config).await.unwrap(),
+            service: spawn(config).await,
             peer: Peer::grpc(4 << 20).await,
             dir: dir.unwrap(),
             exporter: None,
@@ -67,10 +63,8 @@ impl History {
     /// Returns a service with 200 entries in the last hour, without an exporter.
     async fn busy(readings: Readings) -> Self {
         let config = Config {
-            history: 200,
             history_span: Duration::from_secs(3600),
-            readings,
-            ..Config::quiet()
+            ..reading(200, readings)
         };
         Self::serving(config, ClockSource::Real).await
     }
@@ -90,7 +84,7 @@ impl History {
             .flag("--audit.reread-interval", "200ms")
             .flag("--tickets.enabled", "false")
             .state(&self.dir.path().join("state.db"))
-            .otlp("grpc", &format!("http://{}", self.peer.address));
+            .otlp("grpc", &self.peer.url());
         let flags = flags.split(' ').filter_map(|flag| flag.split_once('='));
         let launch = flags.fold(launch, |launch, (name, value)| launch.flag(name, value));
         let exporter = self.exporter.insert(launch.start());

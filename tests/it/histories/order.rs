@@ -7,6 +7,7 @@ use std::time::Duration;
 use orgdata_exporter::simulator::{Fields, KeyReading, Readings, Simulator};
 
 use super::{History, Scrape, add_dated, hours, two_bursts};
+use crate::support::service::readings;
 
 /// Adds entries that a service dates long ago.
 fn import(history: &History, count: u64) {
@@ -19,10 +20,7 @@ fn import(history: &History, count: u64) {
 #[tokio::test]
 async fn a_node_whose_clock_is_ahead_hides_nothing() {
     for node_ahead in [10, 60] {
-        let readings = Readings {
-            node_ahead,
-            ..Readings::default()
-        };
+        let readings = readings(|it| it.node_ahead = node_ahead);
         let history = History::with(200, readings, "--api.page-size=20").await;
         for _ in 0..6 {
             history.service.add_events(30);
@@ -68,10 +66,7 @@ async fn two_bursts_below_an_entry_dated_ahead_are_counted_by_polls() {
 
 #[tokio::test]
 async fn items_oldest_first_are_counted_at_the_next_poll() {
-    let readings = Readings {
-        oldest_first: true,
-        ..Readings::default()
-    };
+    let readings = readings(|it| it.oldest_first = true);
     let history = History::with(200, readings, "--audit.reread-interval=1h").await;
     for (added, total) in [(1, 1), (30, 31), (2000, 2031)] {
         history.service.add_events(added);
@@ -81,10 +76,7 @@ async fn items_oldest_first_are_counted_at_the_next_poll() {
 
 #[tokio::test]
 async fn a_late_row_among_imported_ones_is_counted() {
-    let readings = Readings {
-        key: KeyReading::Arrival,
-        ..Readings::default()
-    };
+    let readings = readings(|it| it.key = KeyReading::Arrival);
     let history = History::with(200, readings, "--api.page-size=100").await;
     history.service.add_events(20);
     history.counted(20).await;
@@ -95,10 +87,7 @@ async fn a_late_row_among_imported_ones_is_counted() {
 
 #[tokio::test]
 async fn imported_rows_hide_no_history() {
-    let readings = Readings {
-        key: KeyReading::Arrival,
-        ..Readings::default()
-    };
+    let readings = readings(|it| it.key = KeyReading::Arrival);
     let mut history = History::of(5000, readings).await;
     import(&history, 3500);
     history.before = Some(5000);
@@ -110,10 +99,7 @@ async fn imported_rows_hide_no_history() {
 
 #[tokio::test]
 async fn re_reads_go_on_although_each_poll_finds_more_than_a_page() {
-    let readings = Readings {
-        page_cap: Some(20),
-        ..Readings::default()
-    };
+    let readings = readings(|it| it.page_cap = Some(20));
     let mut history = History::busy(readings).await;
     history.start("--audit.poll-interval=50ms").await;
     let is_flooded = Arc::new(AtomicBool::new(true));
@@ -149,10 +135,7 @@ async fn each_task_goes_on_at_any_request_limit() {
 #[tokio::test]
 async fn matches_far_apart_are_all_counted() {
     for (rows, page_size) in [(40, 10), (20_000, 1000)] {
-        let readings = Readings {
-            filter_after_limit: true,
-            ..Readings::default()
-        };
+        let readings = readings(|it| it.filter_after_limit = true);
         let flags =
             format!("--audit.activity-types=RARE --api.page-size={page_size} --audit.start=oldest");
         let mut history = History::of(0, readings).await;

@@ -5,21 +5,19 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{
-    ClockSource, Config, Fault, Fields, KeyReading, Readings, Simulator, TimeForm,
+    ClockSource, Fault, Fields, KeyReading, Readings, Simulator, TimeForm,
 };
 
 use super::{History, add_dated};
 use crate::support::binary::until;
+use crate::support::service::{reading, readings};
 
 #[tokio::test]
 async fn times_are_read_in_any_form() {
     use TimeForm::{Ctime, Go, JavaScript, Micros, Nanos, Rfc2822, Ruby, Seconds};
     let forms = [Ctime, Go, JavaScript, Micros, Nanos, Rfc2822, Ruby, Seconds];
     let play = async |times| {
-        let readings = Readings {
-            times,
-            ..Readings::default()
-        };
+        let readings = readings(|it| it.times = times);
         let history = History::with(2000, readings, "--api.page-size=20").await;
         // More than a page of them have the same second.
         history.service.add_events(60);
@@ -30,11 +28,7 @@ async fn times_are_read_in_any_form() {
 
 #[tokio::test]
 async fn times_without_a_zone_that_are_ahead_count_no_history() {
-    let readings = Readings {
-        times: TimeForm::NoZone,
-        zone_hours: 2,
-        ..Readings::default()
-    };
+    let readings = readings(|it| (it.times, it.zone_hours) = (TimeForm::NoZone, 2));
     let mut history = History::of(1000, readings).await;
     let delay: Fault = "delay=2500ms".parse().unwrap();
     history.service.fault(delay.once());
@@ -46,11 +40,7 @@ async fn times_without_a_zone_that_are_ahead_count_no_history() {
 
 #[tokio::test]
 async fn a_late_row_is_found_deep_below_times_without_a_zone_that_are_behind() {
-    let readings = Readings {
-        times: TimeForm::NoZone,
-        zone_hours: -5,
-        ..Readings::default()
-    };
+    let readings = readings(|it| (it.times, it.zone_hours) = (TimeForm::NoZone, -5));
     let mut history = History::with(200, readings, "").await;
     history.service.add_events(1);
     history.service.advance(Duration::from_secs(900));
@@ -64,11 +54,7 @@ async fn a_late_row_is_found_deep_below_times_without_a_zone_that_are_behind() {
 
 #[tokio::test]
 async fn a_listing_by_arrival_with_a_node_ahead_counts_no_history() {
-    let readings = Readings {
-        key: KeyReading::Arrival,
-        node_ahead: 600,
-        ..Readings::default()
-    };
+    let readings = readings(|it| (it.key, it.node_ahead) = (KeyReading::Arrival, 600));
     let mut history = History::of(0, readings).await;
     for _ in 0..20 {
         history.service.add_events(100);
@@ -83,10 +69,7 @@ async fn a_listing_by_arrival_with_a_node_ahead_counts_no_history() {
 #[tokio::test]
 async fn a_clock_that_is_wrong_changes_nothing() {
     let play = async |(date_ahead, years): (i64, u64)| {
-        let readings = Readings {
-            date_ahead,
-            ..Readings::default()
-        };
+        let readings = readings(|it| it.date_ahead = date_ahead);
         let mut history = History::of(200, readings).await;
         let years = Duration::from_secs(years * 365 * 24 * 3600);
         history.service.advance(years);
@@ -116,10 +99,8 @@ fn add_typed(sim: &Simulator, count: u64) {
 
 /// Rows that become visible late, and a service's clock that is ahead of its entries.
 async fn changed_filters(is_open: bool) {
-    let readings = [(20, 0), (0, 60)].map(|(visible_after, date_ahead)| Readings {
-        visible_after,
-        date_ahead,
-        ..Readings::default()
+    let readings = [(20, 0), (0, 60)].map(|(visible_after, date_ahead)| {
+        readings(|it| (it.visible_after, it.date_ahead) = (visible_after, date_ahead))
     });
     let play = async |readings| {
         let flags = "--audit.activity-types=TASK_COMPLETED --api.page-size=10";
@@ -173,10 +154,7 @@ async fn an_entry_dated_2099_keeps_no_ids() {
 /// A re-read goes deeper than the window, and the window has more events than ids are kept in any case.
 #[tokio::test]
 async fn what_a_re_read_meets_below_the_window_is_not_delivered_again() {
-    let config = Config {
-        history: 20,
-        ..Config::quiet()
-    };
+    let config = reading(20, Readings::default());
     let clock = ClockSource::Manual(Timestamp::now());
     let mut history = History::serving(config, clock).await;
     history.start("--audit.reread-window=1s").await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use orgdata_exporter::simulator::{Fault, FaultKind, Fields, Readings, Simulator};
 
 use super::{History, add_dated, two_bursts};
+use crate::support::service::readings;
 
 fn poison(id: &str) -> Fault {
     Fault::new(FaultKind::Poison(id.to_owned()))
@@ -75,10 +76,7 @@ async fn a_newest_row_that_cannot_be_read_stops_nothing() {
 
 #[tokio::test]
 async fn more_entries_of_one_time_than_a_page_holds_are_no_end() {
-    let readings = Readings {
-        time_cursors: true,
-        ..Readings::default()
-    };
+    let readings = readings(|it| it.time_cursors = true);
     let mut history = History::busy(readings).await;
     history.start("--api.page-size=100").await;
     let now = history.service.now();

@@ -3,26 +3,31 @@
 //! [`Scanner`] says what a snapshot without a doubt promises. Only what no client can see is left out: a listing that is put into another order,
 //! and loses a ticket, and gains one, all during one attempt; and a service that keeps a page back while its `totalCount` is wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
+use jiff::Timestamp;
 use orgdata_api::FailureReason;
+use orgdata_exporter::metrics::snapshot::{Flow, QUANTILES, WINDOWS};
 use orgdata_exporter::simulator::{
-    Config, Fault, FaultKind, Fields, Readings, Simulator, TicketOrder, TotalCount,
+    Config as Organization, Fault, FaultKind, Fields, Readings, Simulator, TicketOrder, TotalCount,
 };
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestRunner};
+use serde_json::Value;
 
 use super::support::{Scanned, assert_true, settings};
-use crate::support::cases;
 use crate::support::settings::simulated;
 
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
 const MOST: u64 = 48;
+
+const DAY: i64 = 86_400_000;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -40,7 +45,12 @@ enum Step {
     Delete(Index),
     /// Both at once: the count stays.
     Exchange(Index),
+    /// Closed now.
     Close(Index),
+    /// Open again, with the time at which it was closed or without.
+    Reopen(Index, bool),
+    /// A field with a time, and how many milliseconds ago it is.
+    Date(Index, &'static str, i64),
     Shuffle(u64),
     Hours(u64),
     /// The request fails.
@@ -75,7 +85,7 @@ struct Model {
 impl Model {
     fn new(case: &Case) -> Self {
         let base = case.seed % 1_000_000 * 64;
-        let sim = Simulator::new(Config::quiet());
+        let sim = Simulator::new(Organization::quiet());
         sim.set_clock("2030-01-01T00:00:00Z".parse().unwrap());
         sim.change_readings(|readings| *readings = case.readings);
         let mut model = Self {
@@ -131,6 +141,15 @@ impl Model {
 
     fn step(&mut self, step: &Step) {
         let ids = self.sim.ticket_ids();
+        let text = |ago: i64| {
+            let at = self.sim.now().as_millisecond() - ago;
+            format!("{:.3}", Timestamp::from_millisecond(at).unwrap())
+        };
+        let change = |index: &Index, fields: Fields| {
+            if !ids.is_empty() {
+                self.sim.change_ticket(*index.get(&ids), fields).unwrap();
+            }
+        };
         match step {
             Step::Create => self.create(),
             Step::Delete(index) if !ids.is_empty() => {
@@ -143,17 +162,23 @@ impl Model {
                 self.step(&Step::Delete(*index));
                 self.create();
             }
-            Step::Close(index) if !ids.is_empty() => {
+            Step::Close(index) => {
                 let closed = Fields::new().with("state", "CLOSED");
-                self.sim.change_ticket(*index.get(&ids), closed).unwrap();
+                change(index, closed.with("closedAt", text(0)));
             }
+            Step::Reopen(index, keeps) => {
+                let open = Fields::new().with("state", "OPEN");
+                let cleared = open.clone().with("closedAt", Value::Null);
+                change(index, if *keeps { open } else { cleared });
+            }
+            Step::Date(index, field, ago) => change(index, Fields::new().with(field, text(*ago))),
             Step::Shuffle(seed) => {
                 self.sim.shuffle_tickets(*seed);
                 self.shuffled = true;
             }
             Step::Hours(hours) => self.sim.advance(Duration::from_secs(3600 * hours)),
             Step::Empty => self.emptied = true,
-            Step::Delete(_) | Step::Close(_) | Step::Fail => {}
+            Step::Delete(_) | Step::Fail => {}
         }
     }
 
@@ -218,11 +243,18 @@ fn readings() -> impl Strategy<Value = Readings> {
 
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
+    let field = prop::sample::select(vec!["createdAt", "closedAt"]);
+    let ago = prop_oneof![
+        -DAY..40 * DAY,
+        prop::sample::select(vec![0, DAY, 7 * DAY, 30 * DAY])
+    ];
     prop_oneof![
         4 => Just(Step::Create),
         4 => index().prop_map(Step::Delete),
         6 => index().prop_map(Step::Exchange),
-        2 => index().prop_map(Step::Close),
+        3 => index().prop_map(Step::Close),
+        2 => (index(), any::<bool>()).prop_map(|(index, keeps)| Step::Reopen(index, keeps)),
+        4 => (index(), field, ago).prop_map(|(index, field, ago)| Step::Date(index, field, ago)),
         2 => any::<u64>().prop_map(Step::Shuffle),
         1 => (1_u64..5000).prop_map(Step::Hours),
         1 => Just(Step::Fail),
@@ -252,6 +284,48 @@ fn go_through(case: &Case) {
     }
     // The hook holds the model, and the model the simulator.
     sim.on_request(Box::new(|_, _| None));
+}
+
+/// The flow as its documentation defines it, and the number of open tickets with a time of closing.
+fn reference(tickets: &[Value], end: Timestamp) -> (BTreeMap<String, Flow>, u64) {
+    let time = |ticket: &Value, field: &str| -> Option<i64> {
+        let time: Timestamp = ticket[field].as_str()?.parse().unwrap();
+        Some(time.as_millisecond())
+    };
+    let (mut flows, mut odd) = (BTreeMap::<String, Flow>::new(), 0);
+    for (window, (_, length)) in WINDOWS.iter().enumerate() {
+        let start = end.as_millisecond() - length.as_millis() as i64;
+        let is_within = |at: i64| at > start && at <= end.as_millisecond();
+        let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        odd = 0;
+        for ticket in tickets {
+            let kind = ticket["type"].as_str().unwrap_or("unknown").to_owned();
+            let flow = flows.entry(kind.clone()).or_default();
+            let (created, closed) = (time(ticket, "createdAt"), time(ticket, "closedAt"));
+            flow.opened[window] += u64::from(created.is_some_and(is_within));
+            if ticket["state"] == "OPEN" {
+                odd += u64::from(closed.is_some());
+            } else if let Some(closed) = closed.filter(|at| is_within(*at)) {
+                flow.closed[window] += 1;
+                let created = created.into_iter();
+                let open = created.map(|created| (closed - created).max(0) / 1000);
+                times.entry(kind).or_default().extend(open);
+            }
+        }
+        for (kind, mut times) in times {
+            times.sort_unstable();
+            let quantile = |(_, percent)| {
+                let is_enough = |at: &usize| (at + 1) * 100 >= times.len() * percent;
+                let at = (0..times.len()).find(is_enough)?;
+                u32::try_from(times[at]).ok()
+            };
+            flows.get_mut(&kind).unwrap().time_to_close[window] = QUANTILES.map(quantile);
+        }
+    }
+    if tickets.is_empty() {
+        flows.entry("unknown".to_owned()).or_default();
+    }
+    (flows, odd)
 }
 
 /// What must be true after a scan.
@@ -296,6 +370,12 @@ fn check(case: &Case, model: &Model, result: Scanned, retries: u64) {
         return assert!(doubt.is_some(), "{tickets} of {all}, no doubt");
     }
     assert_true(&snapshot, &model.sim.ticket_truth(&["OPEN"]));
+    let tickets = model.sim.tickets();
+    let tickets = tickets.iter().map(|raw| serde_json::from_str(raw).unwrap());
+    let (flow, odd) = reference(&tickets.collect::<Vec<_>>(), model.sim.now());
+    let shown = snapshot.flow.iter();
+    let shown = shown.map(|(kind, flow)| (kind.to_string(), *flow));
+    assert_eq!((shown.collect(), snapshot.malformed), (flow, odd));
     let right =
         total_count == TotalCount::Right || total_count == TotalCount::PageLength && all < page;
     if right {
@@ -309,8 +389,22 @@ fn check(case: &Case, model: &Model, result: Scanned, retries: u64) {
     }
 }
 
+/// The same cases in each run, unless `PROPTEST_CASES` says how many others are drawn.
 #[test]
 fn a_snapshot_is_the_truth_or_says_that_it_may_not_be() {
-    let name = "a_snapshot_is_the_truth_or_says_that_it_may_not_be";
-    cases::check(name, 300, &cases(), go_through);
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    let regressions = FileFailurePersistence::Direct("proptest-regressions/cases.txt");
+    let config = Config {
+        cases: asked.as_ref().map_or(300, |cases| cases.parse().unwrap()),
+        rng_seed: asked.map_or(RngSeed::Fixed(1), |_| RngSeed::Random),
+        failure_persistence: Some(Box::new(regressions)),
+        max_shrink_iters: 3000,
+        source_file: Some(file!()),
+        ..Config::default()
+    };
+    let played = TestRunner::new(config).run(&cases(), |case| {
+        go_through(&case);
+        Ok(())
+    });
+    played.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -35,8 +35,6 @@ pub(crate) enum Failure {
     /// It returns more than a page may hold.
     TooLarge,
     Status(u16),
-    /// A status with the seconds to wait.
-    Wait(u16, u64),
 }
 
 type Answer = Result<TicketPage, Failure>;
@@ -59,9 +57,8 @@ impl Failure {
     /// How often the client tries again by itself.
     fn retries(self) -> u32 {
         match self {
-            Self::Wait(_, 11..) => 0,
             Self::Silence => 1,
-            Self::Reset | Self::Status(429 | 500..) | Self::Wait(429 | 500.., _) => 3,
+            Self::Reset | Self::Status(429 | 500..) => 3,
             _ => 0,
         }
     }
@@ -73,9 +70,6 @@ impl Failure {
             Self::Silence => std::future::pending().await,
             Self::TooLarge => (response, 33 << 20),
             Self::Status(status) => (response.status(status), 0),
-            Self::Wait(status, seconds) => {
-                (response.status(status).header("retry-after", seconds), 0)
-            }
         };
         Some(response.body(" ".repeat(length).into()).unwrap())
     }
@@ -246,18 +240,6 @@ fn numbers(snapshot: &Snapshot) -> BTreeMap<String, f64> {
     numbers
 }
 
-/// Asserts that these are the numbers of a family, such as `open`, that are not 0.
-#[track_caller]
-pub(crate) fn assert_shows(snapshot: &Snapshot, family: &str, expected: &[(&str, u64)]) {
-    let numbers = numbers(snapshot).into_iter();
-    let of_family = numbers.filter_map(|(name, number)| {
-        let label = name.strip_prefix(family)?.strip_prefix(' ')?.to_owned();
-        Some((label, number as u64))
-    });
-    let expected = expected.iter().map(|(label, n)| ((*label).to_owned(), *n));
-    assert_eq!(of_family.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-}
-
 /// The sum of the amounts of all open tickets.
 pub(crate) fn open_amount(snapshot: &Snapshot) -> f64 {
     snapshot.open.values().map(Group::deal_amount).sum()
@@ -293,4 +275,16 @@ pub(crate) fn assert_true(snapshot: &Snapshot, truth: &TicketTruth) {
     }
     wanted.retain(|_, number| *number != 0.0);
     assert_eq!(numbers(snapshot), wanted);
+}
+
+/// Asserts that these are the numbers of a family, such as `open`, that are not 0.
+#[track_caller]
+pub(crate) fn assert_shows(snapshot: &Snapshot, family: &str, expected: &[(&str, u64)]) {
+    let numbers = numbers(snapshot).into_iter();
+    let of_family = numbers.filter_map(|(name, number)| {
+        let label = name.strip_prefix(family)?.strip_prefix(' ')?.to_owned();
+        Some((label, number as u64))
+    });
+    let expected = expected.iter().map(|(label, n)| ((*label).to_owned(), *n));
+    assert_eq!(of_family.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }

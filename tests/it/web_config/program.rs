@@ -1,15 +1,10 @@
 //! The built binary with a web configuration file, and with sockets of systemd.
 
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
-use std::process::Stdio;
-
 use tempfile::TempDir;
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
 
 use super::{TLS, certificate, client, directory, tls_file, users};
-use crate::support::binary::{KEY, Launch, exporter, free_address, until};
+use crate::support::binary::{Launch, exporter, until};
 
 /// The address of the API: nothing listens there, which web clients do not notice.
 const NOWHERE: &str = "http://127.0.0.1:9";
@@ -17,23 +12,6 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 fn with_config(dir: &TempDir) -> Launch {
     let path = dir.path().join("web.yml");
     exporter(NOWHERE).arg(&format!("--web.config.file={}", path.display()))
-}
-
-/// Returns the status of a path.
-async fn status(address: SocketAddr, path: &str) -> u16 {
-    let client = client().build().unwrap();
-    let request = client.get(format!("http://{address}{path}"));
-    request.send().await.unwrap().status().as_u16()
-}
-
-/// Runs the exporter from a shell script, in which `"$0" "$@"` is its command line.
-fn script(script: &str, stdin: Stdio, arguments: &[&str]) -> Child {
-    let binary = env!("CARGO_BIN_EXE_orgdata-exporter");
-    let mut command = Command::new("sh");
-    command.args(["-c", script, binary, "--state.path=:memory:"]);
-    command.args(arguments).env("ORGDATA_API_KEY", KEY);
-    command.stdin(stdin).stderr(Stdio::null());
-    command.kill_on_drop(true).spawn().unwrap()
 }
 
 #[tokio::test]
@@ -76,35 +54,9 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
     assert!(!log.contains("$2b$"), "{log}");
 }
 
-/// A pipe hangs as a network file system does.
+/// `tests/real/systemd.rs` hands sockets over.
 #[tokio::test]
-async fn files_that_hang_stop_neither_scrapes_nor_the_end() {
-    let dir = directory(TLS);
-    let mut exporter = with_config(&dir).start();
-    let url = exporter.url().await;
-    let url = url.replace("http://127.0.0.1", "https://localhost") + "/metrics";
-    let pipe = dir.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-    assert!(made.unwrap().success());
-    std::fs::rename(&pipe, dir.path().join("server.pem")).unwrap();
-    exporter.signal("HUP").await;
-    exporter.logs("SIGHUP").await;
-    for _ in 0..3 {
-        let client = client().build().unwrap();
-        assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
-    }
-    assert_eq!(exporter.stop().await, Some(0));
-}
-
-#[tokio::test]
-async fn it_takes_the_sockets_that_systemd_passes_and_refuses_to_start_without_them() {
-    let passed = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = passed.local_addr().unwrap();
-    // As systemd does it: descriptor 3, and variables for exactly this process.
-    let run = "exec env LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web \"$0\" \"$@\" 3<&0";
-    let arguments = ["--web.systemd-socket", "--api.base-url", NOWHERE];
-    let _child = script(run, Stdio::from(OwnedFd::from(passed)), &arguments);
-    assert_eq!(status(address, "/-/healthy").await, 200);
+async fn it_refuses_to_start_without_the_sockets_of_systemd() {
     for pid in ["", "1"] {
         let launch = exporter(NOWHERE).arg("--web.systemd-socket");
         let launch = launch.env("LISTEN_PID", pid).env("LISTEN_FDS", "1");
@@ -114,21 +66,14 @@ async fn it_takes_the_sockets_that_systemd_passes_and_refuses_to_start_without_t
 
 #[tokio::test]
 async fn with_few_file_descriptors_idle_clients_do_not_keep_a_scraper_out() {
-    let address = free_address();
-    let listen = format!("--web.listen-address={address}");
-    let arguments = [listen.as_str(), "--api.base-url", NOWHERE];
-    let limited = "ulimit -n 40; exec \"$0\" \"$@\"";
-    let _child = script(limited, Stdio::null(), &arguments);
-    until("the server", async || {
-        TcpStream::connect(address).await.ok()
-    })
-    .await;
+    let launch = exporter(NOWHERE).script("ulimit -n 40; exec \"$0\" \"$@\"");
+    let exporter = launch.listening().await;
     let mut idle = Vec::new();
     for _ in 0..60 {
-        idle.push(TcpStream::connect(address).await.unwrap());
+        idle.push(TcpStream::connect(exporter.address()).await.unwrap());
     }
     for path in ["/metrics", "/-/healthy", "/metrics"] {
-        assert_eq!(status(address, path).await, 200, "{path}");
+        assert_eq!(exporter.get(path).await.0, 200, "{path}");
     }
 }
 
@@ -158,4 +103,24 @@ async fn the_metrics_show_when_its_certificates_expire() {
         shows("web", "4948871395").await.then_some(())
     })
     .await;
+}
+
+/// A pipe hangs as a network file system does.
+#[tokio::test]
+async fn files_that_hang_stop_neither_scrapes_nor_the_end() {
+    let dir = directory(TLS);
+    let mut exporter = with_config(&dir).start();
+    let url = exporter.url().await;
+    let url = url.replace("http://127.0.0.1", "https://localhost") + "/metrics";
+    let pipe = dir.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    std::fs::rename(&pipe, dir.path().join("server.pem")).unwrap();
+    exporter.signal("HUP").await;
+    exporter.logs("SIGHUP").await;
+    for _ in 0..3 {
+        let client = client().build().unwrap();
+        assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
+    }
+    assert_eq!(exporter.stop().await, Some(0));
 }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exporter_web::Limits;
 use reqwest::{Identity, StatusCode, Version, tls};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -154,35 +153,6 @@ async fn a_handshake_that_never_ends_is_closed_and_logged() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(failures(&log), 2, "{:?}", log.lines());
-}
-
-#[tokio::test]
-async fn unfinished_handshakes_and_unread_responses_do_not_keep_a_scraper_out() {
-    let patient = Duration::from_secs(60);
-    let limits = Limits {
-        header_timeout: patient,
-        send_timeout: patient,
-        ..tight()
-    };
-    let server = Server::limited(TLS, limits).await;
-    let mut clients: Vec<Box<dyn tokio::io::AsyncRead + Unpin>> = Vec::new();
-    for number in 0..60 {
-        if number % 2 == 0 {
-            let mut stream = TcpStream::connect(server.address()).await.unwrap();
-            let _ = stream.write_all(BEGUN).await;
-            clients.push(Box::new(stream));
-        } else {
-            let mut stream = connect(server.address(), b"h2").await.unwrap();
-            let sent = [preface(NO_WINDOW), get(1)].concat();
-            stream.write_all(&sent).await.unwrap();
-            clients.push(Box::new(stream));
-        }
-    }
-    for _ in 0..5 {
-        let response = server.https("/metrics").send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-    }
-    closed(&mut clients[0]).await;
 }
 
 #[tokio::test]

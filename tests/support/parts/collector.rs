@@ -237,16 +237,18 @@ impl VictoriaLogs {
         format!("{}/insert/opentelemetry/v1/logs", self.base)
     }
 
+    /// Returns the log records that a query finds.
+    pub(crate) async fn query(&self, query: &str) -> Vec<Value> {
+        let request = client().get(format!("{}/select/logsql/query", self.base));
+        let request = request.query(&[("query", query), ("limit", "10000")]);
+        let answer = request.send().await.unwrap().text().await.unwrap();
+        let found = answer.lines().map(serde_json::from_str);
+        found.collect::<Result<_, _>>().unwrap()
+    }
+
     /// Waits until it finds at least `count` log records and returns all of them.
     pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
-        let query = format!("{}/select/logsql/query?query=*&limit=10000", self.base);
-        at_least(count, async || {
-            let answer = client().get(&query).send().await.unwrap();
-            let answer = answer.text().await.unwrap();
-            let found = answer.lines().map(serde_json::from_str);
-            found.collect::<Result<_, _>>().unwrap()
-        })
-        .await
+        at_least(count, async || self.query("*").await).await
     }
 }
 

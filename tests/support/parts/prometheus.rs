@@ -38,20 +38,6 @@ fn one(value: f64) -> impl Fn(&Value) -> bool {
     move |result| array(result).len() == 1 && number(&result[0]["value"][1]) == value
 }
 
-fn by(labels: &[&str], promql: &str, result: &Value) -> BTreeMap<Vec<String>, f64> {
-    let mut series = BTreeMap::new();
-    for one in array(result) {
-        let labels = labels.iter().map(|label| text(&one["metric"][label]));
-        let twice = series.insert(labels.collect(), number(&one["value"][1]));
-        assert!(
-            twice.is_none(),
-            "{promql}: two series for {}",
-            one["metric"]
-        );
-    }
-    series
-}
-
 impl Prometheus {
     /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one), `victoria-metrics`, or `vmagent` or `otelcol-scrape` in front of that, on targets given as
     /// `host:port`, with an interval such as `1s`.
@@ -160,11 +146,6 @@ impl Prometheus {
 
     /// Runs an instant query and returns the `result` array: one element for each series.
     pub(crate) async fn query(&self, promql: &str) -> Value {
-        if self.victoria_metrics {
-            // It answers from what it has flushed.
-            let flush = client().get(format!("{}/internal/force_flush", self.base));
-            flush.send().await.unwrap();
-        }
         self.api("query", &[("query", promql)]).await["result"].take()
     }
 
@@ -197,41 +178,55 @@ impl Prometheus {
         .await
     }
 
-    /// Runs an instant query and returns the value of each series by the values of these labels.
-    pub(crate) async fn by(&self, labels: &[&str], promql: &str) -> BTreeMap<Vec<String>, f64> {
-        by(labels, promql, &self.query(promql).await)
-    }
-
-    /// The same at a time in seconds.
-    pub(crate) async fn by_at(
+    /// Runs an instant query, now or at a time in seconds, and returns each series by the values of these labels.
+    async fn series(
         &self,
         labels: &[&str],
         promql: &str,
-        time: &str,
-    ) -> BTreeMap<Vec<String>, f64> {
-        let parameters = [("query", promql), ("time", time)];
+        time: Option<&str>,
+    ) -> BTreeMap<Vec<String>, Value> {
+        let time = time.map(|time| ("time", time));
+        let parameters: Vec<_> = [("query", promql)].into_iter().chain(time).collect();
         let answer = self.api("query", &parameters).await;
-        by(labels, promql, &answer["result"])
-    }
-
-    /// Returns the samples of each series of `orgdata_audit_events_total`, or of another range query, by activity type and actor.
-    pub(crate) async fn samples(&self, range: &str, time: &str) -> BTreeMap<Vec<String>, Vec<f64>> {
-        let answer = self.api("query", &[("query", range), ("time", time)]).await;
         let mut series = BTreeMap::new();
         for one in array(&answer["result"]) {
-            let key = ["activity_type", "actor"]
-                .map(|label| text(&one["metric"][label]))
-                .to_vec();
-            let samples = array(&one["values"]).iter();
-            let samples = samples.map(|sample| number(&sample[1])).collect();
-            let twice = series.insert(key, samples);
-            assert!(twice.is_none(), "{range}: two series for {}", one["metric"]);
+            let key = labels.iter().map(|label| text(&one["metric"][label]));
+            let twice = series.insert(key.collect(), one.clone());
+            assert!(twice.is_none(), "{promql}: two series for {one}");
         }
         series
     }
 
+    /// Returns the value of each series.
+    pub(crate) async fn by(
+        &self,
+        labels: &[&str],
+        promql: &str,
+        time: Option<&str>,
+    ) -> BTreeMap<Vec<String>, f64> {
+        let series = self.series(labels, promql, time).await.into_iter();
+        let value = |(labels, one): (_, Value)| (labels, number(&one["value"][1]));
+        series.map(value).collect()
+    }
+
+    /// Returns the samples of each series of a range query by activity type and actor.
+    pub(crate) async fn samples(&self, range: &str, time: &str) -> BTreeMap<Vec<String>, Vec<f64>> {
+        let labels = ["activity_type", "actor"];
+        let series = self.series(&labels, range, Some(time)).await.into_iter();
+        let samples = |(labels, one): (_, Value)| {
+            let samples = array(&one["values"]).iter();
+            (labels, samples.map(|sample| number(&sample[1])).collect())
+        };
+        series.map(samples).collect()
+    }
+
     /// Asks `/api/v1/<path>` and returns the `data` of the answer.
     pub(crate) async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
+        if self.victoria_metrics {
+            // It answers from what it has flushed.
+            let flush = client().get(format!("{}/internal/force_flush", self.base));
+            flush.send().await.unwrap();
+        }
         let request = client().get(format!("{}/api/v1/{path}", self.base));
         let answer = request.query(parameters).send().await.unwrap();
         let mut answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();

@@ -1,0 +1,35 @@
+//! Simulated organizations in which nothing happens but what the test does.
+
+use orgdata_simulator::{Config, Readings, Running, Simulator};
+
+/// Starts one with a past and some tickets. An empty listing is believed after a minute only.
+pub(crate) async fn organization(history: u64, tickets: u64) -> Running {
+    let quiet = Config::quiet();
+    spawn(Config {
+        history,
+        tickets,
+        ..quiet
+    })
+    .await
+}
+
+pub(crate) async fn spawn(config: Config) -> Running {
+    Simulator::spawn(config).await.unwrap()
+}
+
+/// Returns one with a past, of which the service has this reading of the specification.
+pub(crate) fn reading(history: u64, readings: Readings) -> Config {
+    let quiet = Config::quiet();
+    Config {
+        history,
+        readings,
+        ..quiet
+    }
+}
+
+/// Returns the default readings of the specification after a change.
+pub(crate) fn readings(change: impl FnOnce(&mut Readings)) -> Readings {
+    let mut readings = Readings::default();
+    change(&mut readings);
+    readings
+}
