@@ -76,24 +76,3 @@ impl Clock {
         base.as_millisecond()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_manual_clock_only_moves_on_request() {
-        let clock = Clock::new(ClockSource::Manual(timestamp(1_000)));
-        clock.advance(250);
-        assert_eq!(clock.now(), 1_250);
-        clock.set(5);
-        assert_eq!(clock.now(), 5);
-        assert_eq!(text(1_893_456_000_120), "2030-01-01T00:00:00.120Z");
-    }
-
-    #[test]
-    fn a_time_beyond_the_calendar_is_its_last_or_first() {
-        assert_eq!(timestamp(i64::MAX), Timestamp::MAX);
-        assert_eq!(timestamp(i64::MIN), Timestamp::MIN);
-    }
-}

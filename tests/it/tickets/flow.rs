@@ -130,11 +130,9 @@ fn go_through((seed, steps): &(u64, Vec<Step>)) {
     let mut scanner = Scanner::new(settings(1000), Counter::default());
     for steps in steps.chunks(5) {
         steps.iter().for_each(|step| take(&sim, step));
-        let tickets = sim.tickets();
-        let tickets = tickets.iter().map(|raw| serde_json::from_str(raw).unwrap());
         // The header that names the time has whole seconds.
         let end = Timestamp::from_second(sim.now().as_second()).unwrap();
-        let (flow, odd) = reference(&tickets.collect::<Vec<_>>(), end);
+        let (flow, odd) = reference(&sim.tickets(), end);
         let (snapshot, _) = runtime.block_on(scanner.round(&client)).unwrap();
         let shown = snapshot.flow.iter();
         let shown: BTreeMap<_, _> = shown

@@ -34,9 +34,9 @@ async fn a_fault_answers_with_a_status_so_often_and_on_that_listing_only() {
         }
     }
     for status in [401, 403, 404, 500] {
-        let id = sim.fault(Fault::status(StatusCode::from_u16(status).unwrap()));
+        sim.fault(Fault::status(StatusCode::from_u16(status).unwrap()));
         assert_eq!(get(&sim, "/v1/tickets").await.0, status);
-        assert!(sim.remove_fault(id) && !sim.remove_fault(id));
+        sim.clear_faults();
     }
     assert_eq!(sim.requests().statuses[&503], 2);
 }
@@ -146,7 +146,7 @@ async fn a_delayed_answer_is_right_and_goes_together_with_another_fault() {
 }
 
 #[tokio::test]
-async fn cursors_can_expire_with_any_status_or_answer_nothing() {
+async fn cursors_can_expire_with_any_status() {
     let sim = faulty("expired-cursor=410").await;
     let page = audit(&sim, "limit=5").await;
     let (start, end) = (
@@ -162,14 +162,6 @@ async fn cursors_can_expire_with_any_status_or_answer_nothing() {
         410
     );
     assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
-    sim.clear_faults();
-    sim.fault("expired-cursor-empty".parse().unwrap());
-    sim.add_events(3);
-    let empty = audit(&sim, &format!("after={start}")).await;
-    assert_eq!(
-        (&empty["items"], &empty["startCursor"]),
-        (&json!([]), &json!(start))
-    );
 }
 
 #[tokio::test]
@@ -188,20 +180,8 @@ async fn a_page_fails_when_it_is_too_large_or_holds_a_poisoned_item() {
 }
 
 #[tokio::test]
-async fn items_can_be_malformed_doubled_or_missing() {
+async fn items_can_be_doubled_unknown_or_missing() {
     let first = |page: &Value| page["items"][0].clone();
-    let page = audit(&faulty("wrong-types").await, "limit=5").await;
-    assert!(
-        first(&page)["occurredAt"].is_object()
-            && first(&page)["id"].is_string()
-            && page["items"][1]["occurredAt"].is_string()
-    );
-    assert!(
-        first(&audit(&faulty("missing-id").await, "").await)
-            .get("id")
-            .is_none()
-    );
-    assert!(first(&audit(&faulty("not-an-object").await, "").await).is_string());
     let doubled = audit(&faulty("duplicate").await, "limit=5").await;
     assert_eq!(
         (doubled["items"].as_array().unwrap().len(), first(&doubled)),

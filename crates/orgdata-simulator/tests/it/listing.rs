@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use orgdata_simulator::{
-    AfterReading, ApiKey, ExpiredReading, Fields, FlagReading, KeyReading, Served, TimeForm,
-};
+use orgdata_simulator::{ApiKey, ExpiredReading, Fields, KeyReading, Served, TimeForm};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -63,7 +61,7 @@ async fn after_returns_the_page_next_to_the_cursor() {
 
 #[tokio::test]
 async fn after_can_return_the_newest_page_with_a_hole_beneath() {
-    let sim = with_history(10, |config| config.readings.after = AfterReading::Newest).await;
+    let sim = with_history(10, |config| config.readings.after_newest = true).await;
     let cursor = text(&audit(&sim, "").await, "startCursor").to_owned();
     sim.add_events(25);
     let newest = listed(&sim, "limit=10").await;
@@ -326,8 +324,8 @@ async fn other_paths_and_methods_are_refused_in_json() {
 #[tokio::test]
 async fn flags_and_page_sizes_follow_the_readings() {
     let sim = with_history(10, |config| {
-        config.readings.has_more = FlagReading::AlwaysFalse;
-        config.readings.has_previous = FlagReading::AlwaysTrue;
+        config.readings.has_more = Some(false);
+        config.readings.has_previous = Some(true);
         config.readings.page_cap = Some(3);
         config.tickets = 5;
     })
@@ -416,17 +414,8 @@ async fn times_are_written_in_every_form() {
         (TimeForm::Iso, json!("2029-12-25T02:00:00.000Z")),
         (TimeForm::NoZone, json!("2029-12-25T02:00:00.000")),
         (TimeForm::Rfc2822, json!("Tue, 25 Dec 2029 02:00:00 +0000")),
-        (TimeForm::Ctime, json!("Tue Dec 25 02:00:00 2029")),
-        (
-            TimeForm::JavaScript,
-            json!("Tue Dec 25 2029 02:00:00 GMT+0000 (Coordinated Universal Time)"),
-        ),
-        (TimeForm::Go, json!("2029-12-25 02:00:00 +0000 UTC")),
-        (TimeForm::Ruby, json!("2029-12-25 02:00:00 UTC")),
         (TimeForm::Seconds, json!(1_892_858_400)),
         (TimeForm::Millis, json!(1_892_858_400_000_i64)),
-        (TimeForm::Micros, json!(1_892_858_400_000_000_i64)),
-        (TimeForm::Nanos, json!(1_892_858_400_000_000_000_i64)),
     ] {
         sim.change_readings(|readings| (readings.times, readings.zone_hours) = (form, 2));
         assert_eq!(audit(&sim, "").await["items"][0]["createdAt"], expected);
