@@ -53,7 +53,7 @@ pub(crate) fn page(
         let Some((key, issued)) = read_cursor(text) else {
             return Err(refused);
         };
-        let is_gone = readings.row_cursors && !world.has(key);
+        let is_gone = readings.row_cursors && !world.rows.iter().any(|row| row.key == key);
         is_expired |= issued < oldest_valid;
         match readings.expired {
             ExpiredReading::Refused if is_expired => Err(refused),
@@ -152,27 +152,26 @@ impl Filter {
                 return Err(refused);
             }
         }
-        let values = |name, read: fn(&str) -> Option<Value>| -> Vec<Value> {
-            query.all(name).filter_map(read).collect()
-        };
+        let number = |id: &str| id.parse::<i64>().ok().map(Value::from);
         let user = |mail: &str| data::user_of(mail).map(Value::from);
-        let mut deals = values("dealIds", |id| id.parse::<i64>().ok().map(Value::from));
-        deals.retain(|id| id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id));
+        let is_known =
+            |id: &Value| id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id);
+        let text = |kind: &str| Some(kind.into());
         let mut filter = Self::default();
-        // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
-        let mut add = |is_given: bool, field, values| {
-            filter.0.extend(is_given.then_some((field, values)));
-        };
-        let is_given = |name| query.all(name).next().is_some();
-        let (kinds, actors, targets) = ("activityTypes", "actorUserEmails", "targetUserEmails");
-        add(
-            is_given(kinds),
-            "type",
-            values(kinds, |kind| Some(kind.into())),
-        );
-        add(!deals.is_empty(), "dealId", deals);
-        add(is_given(actors), "actorUserId", values(actors, user));
-        add(is_given(targets), "targetUserId", values(targets, user));
+        for (name, field, read) in [
+            ("activityTypes", "type", text as fn(&str) -> Option<Value>),
+            ("dealIds", "dealId", number),
+            ("actorUserEmails", "actorUserId", user),
+            ("targetUserEmails", "targetUserId", user),
+        ] {
+            let mut values: Vec<Value> = query.all(name).filter_map(read).collect();
+            let is_of_deals = name == "dealIds";
+            values.retain(|value| !is_of_deals || is_known(value));
+            // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
+            if !values.is_empty() || !is_of_deals && query.all(name).next().is_some() {
+                filter.0.push((field, values));
+            }
+        }
         Ok(filter)
     }
 

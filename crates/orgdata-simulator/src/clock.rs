@@ -24,11 +24,11 @@ pub(crate) struct Clock {
 
 /// Returns milliseconds since 1970 as a time, bounded by what can be represented.
 pub(crate) fn timestamp(millis: i64) -> Timestamp {
-    let end = match millis < 0 {
-        true => Timestamp::MIN,
-        false => Timestamp::MAX,
-    };
-    Timestamp::from_millisecond(millis).unwrap_or(end)
+    let (min, max) = (
+        Timestamp::MIN.as_millisecond(),
+        Timestamp::MAX.as_millisecond(),
+    );
+    Timestamp::from_millisecond(millis.clamp(min, max)).unwrap_or_default()
 }
 
 /// Returns a duration in whole milliseconds.

@@ -98,7 +98,6 @@ pub(crate) fn checked_rate(rate: f64) -> Result<f64, String> {
 /// Returns what is set now.
 fn settings(sim: &Simulator) -> Value {
     let (now, state) = (sim.now(), sim.state());
-    let faults = state.faults.iter().map(|active| json!(active.fault));
     json!({
         "now": now,
         "events": state.world.rows.len(),
@@ -106,7 +105,7 @@ fn settings(sim: &Simulator) -> Value {
         "tickets": state.tickets.all.len(),
         "ticket-change-rate": state.tickets.rate,
         "readings": state.readings,
-        "faults": faults.collect::<Vec<Value>>(),
+        "faults": state.faults,
         "statuses": state.requests.statuses,
     })
 }

@@ -81,6 +81,9 @@ pub struct Fault {
     pub times: Option<u64>,
     /// It strikes only every n-th request that it could strike.
     pub every: Option<u64>,
+    /// The number of requests that it could strike so far.
+    #[serde(skip)]
+    pub(crate) seen: u64,
 }
 
 /// Reads `NAME=VALUE` as a JSON object, and a name without a value as a string. A value that is not JSON is a string.
@@ -102,6 +105,7 @@ impl Fault {
             on: None,
             times: None,
             every: None,
+            seen: 0,
         }
     }
 

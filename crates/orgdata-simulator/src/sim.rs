@@ -15,7 +15,6 @@ use crate::fault::{Endpoint, Fault};
 use crate::fields::{ENTRY, Fields, NotFound};
 use crate::query::Query;
 use crate::readings::Readings;
-use crate::strike::Active;
 use crate::tickets::Tickets;
 use crate::world::World;
 
@@ -39,7 +38,7 @@ pub(crate) struct State {
     pub(crate) readings: Readings,
     pub(crate) world: World,
     pub(crate) tickets: Tickets,
-    pub(crate) faults: Vec<Active>,
+    pub(crate) faults: Vec<Fault>,
     pub(crate) requests: Requests,
 }
 
@@ -88,7 +87,7 @@ impl Simulator {
             readings: config.readings,
             world: World::new(&config, clock.now()),
             tickets: Tickets::new(&config, clock.now()),
-            faults: config.faults.iter().cloned().map(Active::from).collect(),
+            faults: config.faults.clone(),
             requests: Requests::default(),
         };
         Arc::new(Self {
@@ -248,7 +247,7 @@ impl Simulator {
 
     /// Adds a fault.
     pub fn fault(&self, fault: Fault) {
-        self.state().faults.push(fault.into());
+        self.state().faults.push(fault);
     }
 
     /// Removes all faults.

@@ -17,15 +17,6 @@ use crate::clock;
 use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 use crate::query::Query;
 
-/// A fault in force.
-#[derive(Debug)]
-pub(crate) struct Active {
-    /// `times` is what is left of it.
-    pub(crate) fault: Fault,
-    /// The number of requests to its listing.
-    seen: u64,
-}
-
 /// Marks a response in place of which the connection ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reset;
@@ -39,30 +30,22 @@ pub(crate) struct Strikes {
     pub(crate) response: Option<Response>,
 }
 
-// === impl Active ===
-
-impl From<Fault> for Active {
-    fn from(fault: Fault) -> Self {
-        Self { fault, seen: 0 }
-    }
-}
-
 /// Applies faults to a request, oldest first, until one of them ends it. A body that is not a page is a refusal.
 pub(crate) fn strike(
-    faults: &mut Vec<Active>,
+    faults: &mut Vec<Fault>,
     (endpoint, query): (Endpoint, &Query),
     now: i64,
-    from_hook: Option<Fault>,
+    mut from_hook: Option<Fault>,
     body: &mut Value,
 ) -> Strikes {
     let mut strikes = Strikes::default();
-    let mut from_hook = from_hook.map(Active::from);
-    for Active { fault, seen } in from_hook.iter_mut().chain(&mut *faults) {
+    for fault in from_hook.iter_mut().chain(&mut *faults) {
         if fault.on.is_some_and(|on| on != endpoint) {
             continue;
         }
-        *seen += 1;
-        let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every));
+        fault.seen += 1;
+        let is_due = |every| fault.seen.is_multiple_of(every);
+        let is_due = fault.every.is_none_or(is_due);
         if !is_due || !fault.kind.strike(query, now, body, &mut strikes) {
             continue;
         }
@@ -71,7 +54,7 @@ pub(crate) fn strike(
             break;
         }
     }
-    faults.retain(|active| active.fault.times != Some(0));
+    faults.retain(|fault| fault.times != Some(0));
     strikes
 }
 

@@ -133,12 +133,6 @@ impl World {
         count
     }
 
-    /// Returns whether the entry of a place is there.
-    pub(crate) fn has(&self, key: Key) -> bool {
-        let place = self.count_below(key, false);
-        self.rows.get(place).is_some_and(|row| row.key == key)
-    }
-
     /// Removes the oldest entries up to the newest `keep`.
     pub(crate) fn retain(&mut self, keep: usize) {
         let count = self.rows.len().saturating_sub(keep);
