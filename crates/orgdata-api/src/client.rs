@@ -492,7 +492,7 @@ fn not_connected(error: reqwest::Error) -> ApiError {
 }
 
 /// Returns the delay that a server asks for in `Retry-After`, at most an hour. A date there is one of the server's clock.
-pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = header(headers, RETRY_AFTER)?.trim();
     let wait = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
