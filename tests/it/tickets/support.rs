@@ -64,7 +64,6 @@ impl Failure {
     fn retries(self) -> u32 {
         match self {
             Self::Wait(_, 11..) => 0,
-            Self::Silence => 1,
             Self::Reset | Self::Status(429 | 500..) | Self::Wait(429 | 500.., _) => 3,
             _ => 0,
         }
