@@ -118,7 +118,7 @@ async fn every_metric_moves_when_it_should() {
 async fn what_has_known_labels_is_there_from_the_start() {
     // No response of the service has come yet.
     let simulator = organization(3, 0).await;
-    let silent = simulator.fault(Fault::new(FaultKind::Hang));
+    simulator.fault(Fault::new(FaultKind::Hang));
     let peer = Peer::http(1 << 20).await;
     let watch = Watch::new(beside(&simulator).otlp("http/protobuf", &peer.url())).await;
     let now = watch.look().await;
@@ -130,7 +130,7 @@ async fn what_has_known_labels_is_there_from_the_start() {
     };
     missing.retain(|name| !now.contains_key(name) && !is_absent(name));
     assert!(missing.is_empty(), "not there from the start: {missing:?}");
-    simulator.remove_fault(silent);
+    simulator.clear_faults();
 }
 
 fn beside(simulator: &Running) -> Launch {

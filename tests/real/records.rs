@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use orgdata_simulator::Config;
+
 use crate::interop::delivered;
 use crate::support::files::{array, text, yaml};
 use crate::support::parts::{VictoriaLogs, until};
@@ -33,7 +35,7 @@ async fn victoria_logs_shows_the_selected_records() {
         *types.entry(served.activity_type).or_insert(0) += 1;
         *actors.entry(actor(served.actor)).or_insert(0) += 1;
     }
-    let organization = simulator.config().organization_id.to_string();
+    let organization = Config::default().organization_id.to_string();
     assert!(
         actors.contains_key("none") && actors.len() > 3,
         "{actors:?}"

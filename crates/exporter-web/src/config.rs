@@ -195,13 +195,8 @@ impl WebConfig {
         Current::parse(text, &mut Files::default()).map(drop)
     }
 
-    /// Returns whether there is a file.
-    pub fn has_file(&self) -> bool {
-        self.0.path.is_some()
-    }
-
     /// Returns whether TLS is on at present.
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.current().tls.is_some()
     }
 

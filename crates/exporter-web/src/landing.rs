@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use maud::{DOCTYPE, Markup, html};
 
 /// The path of the style sheet, which [`serve`](crate::serve) answers.
-pub const STYLE_PATH: &str = "/-/style.css";
+pub(crate) const STYLE_PATH: &str = "/-/style.css";
 
 /// What is around the sections of a page.
 #[derive(Clone, Copy, Debug, Default)]

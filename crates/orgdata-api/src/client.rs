@@ -27,9 +27,9 @@ use super::page::{AuditPage, TicketPage};
 use super::query::{BaseUrl, Filters};
 use super::sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, prefix};
 
-/// The number of requests that one call sends for a transient error, and for one that took the time limit.
+/// The number of requests that one call sends for a transient error. One that took the time limit is not sent again: the
+/// caller asks for a smaller page.
 const ATTEMPTS: u32 = 4;
-const ATTEMPTS_IN_TIME: u32 = 2;
 
 /// The first delay between two attempts, and how much longer it is if the service limits the rate.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
@@ -92,9 +92,6 @@ pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
 
 type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
 
-/// The parameters of a request.
-type Query = Vec<(&'static str, String)>;
-
 /// Parses the body of a response with the service's clock.
 type Parse<P> = fn(String, Option<Timestamp>) -> Result<P, String>;
 
@@ -154,7 +151,9 @@ impl Client {
         limit: u32,
         before: Option<&str>,
     ) -> Result<AuditPage, ApiError> {
-        let query = self.audit_query(limit, before);
+        let mut query = vec![("limit", limit.to_string())];
+        query.extend(before.map(|cursor| ("before", cursor.to_owned())));
+        query.extend(self.0.settings.filters.query());
         self.page(Endpoint::AuditLogs, query, AuditPage::parse)
             .await
     }
@@ -166,26 +165,6 @@ impl Client {
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
         let query = vec![("limit", limit.to_string()), ("offset", offset.to_string())];
         self.page(Endpoint::Tickets, query, TicketPage::parse).await
-    }
-
-    /// Sends one request for the newest audit log entries, without waiting for a turn and without retries.
-    ///
-    /// # Errors
-    /// Returns an error if the request fails.
-    pub async fn probe_audit(&self, limit: u32) -> Result<AuditPage, ApiError> {
-        let query = self.audit_query(limit, None);
-        self.request(Endpoint::AuditLogs, &query, AuditPage::parse)
-            .await
-    }
-
-    /// Sends one request for the first tickets, without waiting for a turn and without retries.
-    ///
-    /// # Errors
-    /// Returns an error if the request fails.
-    pub async fn probe_tickets(&self, limit: u32) -> Result<TicketPage, ApiError> {
-        let query = [("limit", limit.to_string())];
-        self.request(Endpoint::Tickets, &query, TicketPage::parse)
-            .await
     }
 
     /// Sends one GET with these parameters when it is its turn, without retries, and returns the response as it came.
@@ -231,18 +210,11 @@ impl Client {
         Some(wait)
     }
 
-    fn audit_query(&self, limit: u32, before: Option<&str>) -> Query {
-        let mut query = vec![("limit", limit.to_string())];
-        query.extend(before.map(|cursor| ("before", cursor.to_owned())));
-        query.extend(self.0.settings.filters.query());
-        query
-    }
-
     /// Requests a page when it is its turn, and again if the error is transient.
     async fn page<P>(
         &self,
         endpoint: Endpoint,
-        query: Query,
+        query: Vec<(&'static str, String)>,
         parse: Parse<P>,
     ) -> Result<P, ApiError> {
         let (budget, observer) = (&self.0.budget, &self.0.observer);
@@ -258,12 +230,9 @@ impl Client {
                 page => return page,
             };
             observer.failure(endpoint, error.reason());
-            let attempts = match error.reason() {
-                R::Timeout => ATTEMPTS_IN_TIME,
-                _ => ATTEMPTS,
-            };
+            let is_late = error.reason() == R::Timeout;
             let is_long = error.retry_after() > Some(LONGEST_WAIT);
-            if !error.is_transient() || attempt >= attempts || is_long {
+            if !error.is_transient() || attempt >= ATTEMPTS || is_late || is_long {
                 return Err(error);
             }
             tracing::debug!(path = endpoint.path(), attempt, %error, "request failed; trying again");
@@ -492,7 +461,7 @@ fn not_connected(error: reqwest::Error) -> ApiError {
 }
 
 /// Returns the delay that a server asks for in `Retry-After`, at most an hour. A date there is one of the server's clock.
-pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = header(headers, RETRY_AFTER)?.trim();
     let wait = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,

@@ -17,7 +17,7 @@ pub use backoff::Backoff;
 pub use budget::LONGEST_WAIT;
 #[doc(hidden)]
 pub use client::Transport;
-pub use client::{Client, Observer, Settings, retry_after};
+pub use client::{Client, Observer, Settings};
 pub use error::{ApiError, FailureReason};
 pub use json::{Bounded, NumberText, Text};
 pub use key::{KEY_VARIABLE, KeySource, ReadFile};

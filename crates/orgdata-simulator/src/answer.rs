@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fault::Endpoint;
 use crate::query::Query;
 use crate::sim::Simulator;
-use crate::strike::Reset;
+use crate::strike::{Reset, strike};
 use crate::{audit, auth};
 
 /// Answers the two listings, and everything that does not exist.
@@ -28,20 +28,20 @@ pub(crate) async fn answer(State(sim): State<Arc<Simulator>>, request: Request) 
         let refused = message(StatusCode::METHOD_NOT_ALLOWED, &text);
         return ([(ALLOW, "GET")], refused).into_response();
     }
-    let raw_query = request.uri().query().unwrap_or_default();
-    let (number, from_hook) = sim.request_came(endpoint, raw_query);
-    wait(sim.config().latency).await;
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let from_hook = sim.request_came(endpoint, &query);
+    wait(sim.config.latency).await;
 
-    let query = Query::parse(raw_query);
     let (status, mut body) = listing(&sim, endpoint, request.headers(), &query);
     let (now, target) = (sim.clock.now(), (endpoint, &query));
-    let strikes = sim.state().faults.strike(target, now, from_hook, &mut body);
+    let strikes = strike(&mut sim.state().faults, target, now, from_hook, &mut body);
     wait(strikes.delay).await;
     let response = strikes
         .response
         .unwrap_or_else(|| respond(status, body.to_string()));
     if response.extensions().get::<Reset>().is_none() {
-        sim.state().requests.answered(number, response.status());
+        let status = response.status().as_u16();
+        *sim.state().requests.statuses.entry(status).or_default() += 1;
     }
     response
 }
@@ -57,7 +57,7 @@ fn listing(
         Endpoint::Audit => "activity_logs:read",
         Endpoint::Tickets => "tickets:read",
     };
-    if let Err((status, message)) = auth::check(&sim.config().keys, headers, scope) {
+    if let Err((status, message)) = auth::check(&sim.config.keys, headers, scope) {
         return (status, json!({ "message": message }));
     }
     let state = sim.state();

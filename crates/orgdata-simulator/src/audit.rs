@@ -8,7 +8,7 @@
 //! - `hasPrevious` and `hasMore` say whether newer and older entries match the filter. Above and below an empty page
 //!   means above and below the cursor.
 //! - On an empty page `endCursor` is null and `startCursor` repeats `after`.
-//! - A cursor that this simulator did not write is a validation error.
+//! - What cannot be a cursor is a validation error.
 //! - Filters combine with AND, the values of one filter with OR. "Invalid ids are silently ignored": a deal id that is
 //!   not a number or not known is as if it had not been sent, so a filter without any valid id filters nothing. An
 //!   unknown e-mail address matches nothing. An unknown activity type is a validation error.
@@ -18,9 +18,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::data;
-use crate::dice::{Purpose, hash};
 use crate::query::{Query, issue};
-use crate::readings::{AfterReading, ExpiredReading, FlagReading, Readings};
+use crate::readings::{ExpiredReading, Readings};
 use crate::world::{Key, Row, World};
 
 /// The parameters with one value.
@@ -51,10 +50,10 @@ pub(crate) fn page(
             return Ok(None);
         };
         let refused = issue(name, "invalid_cursor", "Malformed or expired cursor", text);
-        let Some((key, issued)) = read_cursor(world.seed, text) else {
+        let Some((key, issued)) = read_cursor(text) else {
             return Err(refused);
         };
-        let is_gone = readings.row_cursors && !world.has(key);
+        let is_gone = readings.row_cursors && !world.rows.iter().any(|row| row.key == key);
         is_expired |= issued < oldest_valid;
         match readings.expired {
             ExpiredReading::Refused if is_expired => Err(refused),
@@ -77,8 +76,7 @@ pub(crate) fn page(
     let between = rows[low.min(high)..high].iter();
     let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.entry(row));
     let is_candidate = |row: &&Row| readings.filter_after_limit || matches(row);
-    let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
-    let mut page: Vec<&Row> = if after.is_some() && is_adjacent {
+    let mut page: Vec<&Row> = if after.is_some() && before.is_none() && !readings.after_newest {
         between.filter(is_candidate).take(limit).collect()
     } else {
         between.rev().filter(is_candidate).take(limit).collect()
@@ -93,12 +91,12 @@ pub(crate) fn page(
     // Without a time limit, a place has one cursor.
     let issued = readings.cursor_ttl.map_or(0, |_| now);
     let cursor = |key: Key| {
-        let number = if readings.time_cursors {
-            u64::MAX
-        } else {
-            key.number
+        let created = key.created;
+        let number = match readings.time_cursors {
+            true => u64::MAX,
+            false => key.number,
         };
-        write_cursor(world.seed, Key { number, ..key }, issued)
+        write_cursor(Key { created, number }, issued)
     };
     let start_cursor = newest.map(cursor);
     let mut body = json!({
@@ -106,8 +104,8 @@ pub(crate) fn page(
         "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
         "endCursor": oldest.map(cursor),
-        "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
-        "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
+        "hasPrevious": readings.has_previous.unwrap_or_else(|| rows[above..].iter().any(|row| matches(&row))),
+        "hasMore": readings.has_more.unwrap_or_else(|| rows[..below].iter().any(|row| matches(&row))),
     });
     let items = page.into_iter().filter(matches).map(|row| {
         let mut entry = world.entry(row);
@@ -122,31 +120,24 @@ pub(crate) fn page(
     Ok(body)
 }
 
-fn flag(reading: FlagReading, right: impl FnOnce() -> bool) -> bool {
-    match reading {
-        FlagReading::Right => right(),
-        FlagReading::AlwaysFalse => false,
-        FlagReading::AlwaysTrue => true,
-    }
-}
-
-/// Returns the cursor of a place, which is opaque and checked, and says when it was issued.
-fn write_cursor(seed: u64, key: Key, issued: i64) -> String {
-    let check = hash(seed, Purpose::Cursor, key.created as u64, key.number);
-    let numbers = [key.created as u64, key.number, issued as u64, check].map(u64::to_be_bytes);
+/// Returns the cursor of a place, which is opaque and says when it was issued.
+fn write_cursor(key: Key, issued: i64) -> String {
+    let numbers = [key.created as u64, key.number, issued as u64].map(u64::to_be_bytes);
     URL_SAFE_NO_PAD.encode(numbers.as_flattened())
 }
 
-/// Returns the place of a cursor and when it was issued, or nothing if this simulator did not write it.
-fn read_cursor(seed: u64, text: &str) -> Option<(Key, i64)> {
+/// Returns the place of a cursor and when it was issued, or nothing if it is not a cursor.
+fn read_cursor(text: &str) -> Option<(Key, i64)> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-    let number = |at| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let key = Key {
-        created: number(0)? as i64,
-        number: number(8)?,
+    let (numbers, []) = bytes.as_chunks() else {
+        return None;
     };
-    let issued = number(16)? as i64;
-    (write_cursor(seed, key, issued) == text).then_some((key, issued))
+    let [created, number, issued] = *numbers else {
+        return None;
+    };
+    let created = i64::from_be_bytes(created);
+    let number = u64::from_be_bytes(number);
+    Some((Key { created, number }, i64::from_be_bytes(issued)))
 }
 
 // === impl Filter ===
@@ -161,27 +152,26 @@ impl Filter {
                 return Err(refused);
             }
         }
-        let values = |name, read: fn(&str) -> Option<Value>| -> Vec<Value> {
-            query.all(name).filter_map(read).collect()
-        };
+        let number = |id: &str| id.parse::<i64>().ok().map(Value::from);
         let user = |mail: &str| data::user_of(mail).map(Value::from);
-        let mut deals = values("dealIds", |id| id.parse::<i64>().ok().map(Value::from));
-        deals.retain(|id| id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id));
+        let is_known =
+            |id: &Value| id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id);
+        let text = |kind: &str| Some(kind.into());
         let mut filter = Self::default();
-        // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
-        let mut add = |is_given: bool, field, values| {
-            filter.0.extend(is_given.then_some((field, values)));
-        };
-        let is_given = |name| query.all(name).next().is_some();
-        let (kinds, actors, targets) = ("activityTypes", "actorUserEmails", "targetUserEmails");
-        add(
-            is_given(kinds),
-            "type",
-            values(kinds, |kind| Some(kind.into())),
-        );
-        add(!deals.is_empty(), "dealId", deals);
-        add(is_given(actors), "actorUserId", values(actors, user));
-        add(is_given(targets), "targetUserId", values(targets, user));
+        for (name, field, read) in [
+            ("activityTypes", "type", text as fn(&str) -> Option<Value>),
+            ("dealIds", "dealId", number),
+            ("actorUserEmails", "actorUserId", user),
+            ("targetUserEmails", "targetUserId", user),
+        ] {
+            let mut values: Vec<Value> = query.all(name).filter_map(read).collect();
+            let is_of_deals = name == "dealIds";
+            values.retain(|value| !is_of_deals || is_known(value));
+            // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
+            if !values.is_empty() || !is_of_deals && query.all(name).next().is_some() {
+                filter.0.push((field, values));
+            }
+        }
         Ok(filter)
     }
 

@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
     use crate::fault::FaultKind;
-    use crate::readings::{AfterReading, TotalCount};
+    use crate::readings::TotalCount;
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -169,7 +169,7 @@ mod tests {
             "--api-key=a=tickets:read",
             "--api-key=b",
             "--history-span=2h",
-            "--reading=after=newest",
+            "--reading=after-newest=true",
             "--reading=page-cap=7",
             "--reading=total-count=missing",
             "--fault=status=500",
@@ -181,7 +181,7 @@ mod tests {
             (2, 7200)
         );
         let expected = Readings {
-            after: AfterReading::Newest,
+            after_newest: true,
             page_cap: Some(7),
             total_count: TotalCount::Missing,
             ..Readings::default()
@@ -198,6 +198,8 @@ mod tests {
             ("--rate", "NaN"),
             ("--history-span", "long"),
             ("--fault", "explode"),
+            ("--fault", "status=99"),
+            ("--fault", "poison"),
             ("--reading", "page-cup=1"),
             ("--reading", "page-cap"),
             ("--reading", "key=x"),

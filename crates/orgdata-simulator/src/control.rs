@@ -1,7 +1,7 @@
 //! The control endpoint: shows what is set, and changes it while the simulator runs. It needs no key.
 //!
 //! A command is a JSON object with one field, as in `{"late": {"count": 3, "behind": "10m"}}`. Durations are written
-//! `90s` or `1h 30m`, times as in RFC 3339. A refused command is answered with 400 and a message.
+//! `90s` or `1h 30m`. A refused command is answered with 400 and a message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use axum::response::{Html, IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -20,7 +19,6 @@ use crate::answer::message;
 use crate::fault::{Fault, duration};
 use crate::fields::Fields;
 use crate::sim::Simulator;
-use crate::truth::Truth;
 
 /// The most entries or changes per second.
 const MAX_RATE: f64 = 1e6;
@@ -39,18 +37,13 @@ enum Command {
         #[serde(with = "duration")]
         behind: Duration,
     },
-    Delete(Vec<String>),
-    Rename(String),
     Retain(u64),
-    Restore(u64),
     Rate(f64),
     Fault(Fault),
     ClearFaults,
     Readings(Map<String, Value>),
     Ticket(Fields),
-    TicketChangeRate(f64),
     Advance(#[serde(with = "duration")] Duration),
-    Clock(Timestamp),
 }
 
 /// Returns the routes apart from the listings.
@@ -60,7 +53,6 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
     Router::new()
         .route("/", get(async || Html(INDEX)))
         .route("/control/", get(show).post(change))
-        .route("/control/truth", get(truth))
         .route("/control/requests", get(requests))
 }
 
@@ -77,24 +69,16 @@ fn run(sim: &Simulator, command: Command) -> Result<(), String> {
         Command::Events(count) => sim.add_events(count),
         Command::Entry(fields) => drop(sim.add_entry(&fields).map_err(text)?),
         Command::Late { count, behind } => sim.add_late(count, behind),
-        Command::Delete(ids) => drop(sim.delete(&ids)),
-        Command::Rename(name) => sim.rename(&name),
         Command::Retain(keep) => sim.retain(keep),
-        Command::Restore(count) => sim.restore(count),
         Command::Rate(rate) => sim.set_rate(checked_rate(rate)?),
-        Command::Fault(fault) => drop(sim.fault(fault)),
+        Command::Fault(fault) => sim.fault(fault),
         Command::ClearFaults => sim.clear_faults(),
         Command::Readings(changes) => {
             let readings = sim.readings().with(&changes.into()).map_err(text)?;
             sim.change_readings(|held| *held = readings);
         }
         Command::Ticket(fields) => drop(sim.add_ticket(fields).map_err(text)?),
-        Command::TicketChangeRate(rate) => {
-            let (now, rate) = (sim.clock.now(), checked_rate(rate)?);
-            sim.state().tickets.set_rate(now, rate);
-        }
         Command::Advance(by) => sim.advance(by),
-        Command::Clock(at) => sim.set_clock(at),
     }
     Ok(())
 }
@@ -114,8 +98,6 @@ pub(crate) fn checked_rate(rate: f64) -> Result<f64, String> {
 /// Returns what is set now.
 fn settings(sim: &Simulator) -> Value {
     let (now, state) = (sim.now(), sim.state());
-    let fault = |(id, fault)| json!({ "id": id, "fault": fault });
-    let faults: Vec<Value> = state.faults.list().into_iter().map(fault).collect();
     json!({
         "now": now,
         "events": state.world.rows.len(),
@@ -123,30 +105,7 @@ fn settings(sim: &Simulator) -> Value {
         "tickets": state.tickets.all.len(),
         "ticket-change-rate": state.tickets.rate,
         "readings": state.readings,
-        "faults": faults,
+        "faults": state.faults,
         "statuses": state.requests.statuses,
     })
-}
-
-/// Returns the true numbers of both listings.
-async fn truth(State(sim): State<Arc<Simulator>>) -> Json<Value> {
-    let Truth { total, counts } = sim.truth();
-    let count = |((kind, actor), count)| json!({ "type": kind, "actor": actor, "count": count });
-    let counts: Vec<Value> = counts.into_iter().map(count).collect();
-    let tickets = sim.ticket_truth(&["OPEN"]);
-    let groups = tickets.groups.iter().map(|(group, sums)| {
-        json!({
-            "state": group.state,
-            "type": group.ticket_type,
-            "priority": group.priority,
-            "tickets": sums.tickets,
-            // A string: a JSON number does not hold so many digits.
-            "cents": sums.cents.to_string(),
-            "overdue": sums.overdue,
-        })
-    });
-    Json(json!({
-        "audit": { "total": total, "counts": counts },
-        "tickets": { "total": tickets.total, "groups": groups.collect::<Vec<Value>>() },
-    }))
 }

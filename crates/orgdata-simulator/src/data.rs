@@ -142,33 +142,3 @@ pub(crate) fn user_of(address: &str) -> Option<i64> {
 fn product(id: i64) -> &'static str {
     &DATA.products[id.unsigned_abs() as usize % DATA.products.len()]
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-    use crate::dice::Purpose;
-
-    #[test]
-    fn every_activity_type_happens_and_the_common_ones_most() {
-        let mut dice = Dice::new(1, Purpose::Event, 0, 0);
-        let mut seen = HashMap::new();
-        for _ in 0..20_000 {
-            *seen.entry(draw_kind(&mut dice).name.as_str()).or_insert(0) += 1;
-        }
-        assert_eq!(seen.len(), kinds().count());
-        assert!(seen["TASK_COMPLETED"] > 50 * seen["API_KEY_CREATED"]);
-        assert!((0..1000).all(|_| is_deal(draw_deal(&mut dice))));
-        assert!(!is_deal(FIRST_DEAL - 1) && !is_deal(FIRST_DEAL + 180));
-    }
-
-    #[test]
-    fn an_address_belongs_to_one_user() {
-        assert!((1001..1041).all(|id| user_of(&mail(id)) == Some(id)));
-        assert_eq!(user_of("USER1001@EXAMPLE.COM"), Some(1001));
-        for unknown in ["user1004@example.com", "unknown@example.com", ""] {
-            assert_eq!(user_of(unknown), None, "{unknown}");
-        }
-    }
-}

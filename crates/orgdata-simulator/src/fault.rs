@@ -43,9 +43,9 @@ pub enum FaultKind {
     TooManyRequests(RetryAfter),
     /// The response comes later. Another fault may strike as well.
     Delay(#[serde(with = "duration")] Duration),
-    /// The connection is reset before the response.
+    /// The connection ends before the response.
     Reset,
-    /// The connection is reset in the middle of the body.
+    /// The connection ends in the middle of the body.
     ResetBody,
     /// Half of the body, with a `Content-Length` that says so.
     TruncatedJson,
@@ -57,8 +57,6 @@ pub enum FaultKind {
     Empty(#[serde(with = "status")] StatusCode),
     /// Cursors are refused.
     ExpiredCursor(#[serde(with = "status")] StatusCode),
-    /// Cursors are answered with an empty page.
-    ExpiredCursorEmpty,
     /// Limits above this one fail with 500.
     TooLarge(u64),
     /// Pages with the item of this id fail with 500.
@@ -67,12 +65,6 @@ pub enum FaultKind {
     EmptyPage,
     /// Fields that the specification does not have.
     UnknownFields,
-    /// The first item has values of the wrong types.
-    WrongTypes,
-    /// The first item has no id.
-    MissingId,
-    /// The first item is not an object.
-    NotAnObject,
     /// The first item comes twice.
     Duplicate,
 }
@@ -89,6 +81,9 @@ pub struct Fault {
     pub times: Option<u64>,
     /// It strikes only every n-th request that it could strike.
     pub every: Option<u64>,
+    /// The number of requests that it could strike so far.
+    #[serde(skip)]
+    pub(crate) seen: u64,
 }
 
 /// Reads `NAME=VALUE` as a JSON object, and a name without a value as a string. A value that is not JSON is a string.
@@ -110,6 +105,7 @@ impl Fault {
             on: None,
             times: None,
             every: None,
+            seen: 0,
         }
     }
 
@@ -195,65 +191,23 @@ pub(crate) mod duration {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_kind_is_written_as_text_and_as_json() {
-        let wait = FaultKind::TooManyRequests;
-        let minute = Duration::from_secs(60);
-        for (text, written, kind) in [
-            (
-                "status=503",
-                json!({ "status": 503 }),
-                FaultKind::Status(StatusCode::SERVICE_UNAVAILABLE),
-            ),
-            ("hang", json!("hang"), FaultKind::Hang),
-            (
-                "retry-after=null",
-                json!({ "retry-after": null }),
-                wait(RetryAfter::Absent),
-            ),
-            (
-                "retry-after=9",
-                json!({ "retry-after": 9 }),
-                wait(RetryAfter::Seconds(9)),
-            ),
-            (
-                "retry-after=1m",
-                json!({ "retry-after": "1m" }),
-                wait(RetryAfter::Date(minute)),
-            ),
-            (
-                "delay=60s",
-                json!({ "delay": "1m" }),
-                FaultKind::Delay(minute),
-            ),
-            (
-                "poison=ab",
-                json!({ "poison": "ab" }),
-                FaultKind::Poison("ab".to_owned()),
-            ),
+        for (text, written) in [
+            ("status=503", r#"{"status":503}"#),
+            ("hang", r#""hang""#),
+            ("retry-after=null", r#"{"retry-after":null}"#),
+            ("retry-after=9", r#"{"retry-after":9}"#),
+            ("retry-after=1m", r#"{"retry-after":"1m"}"#),
+            ("delay=60s", r#"{"delay":"1m"}"#),
+            ("poison=ab", r#"{"poison":"ab"}"#),
         ] {
-            let fault = Fault::new(kind);
-            assert_eq!(text.parse::<Fault>().unwrap(), fault, "{text}");
+            let fault: Fault = text.parse().unwrap();
             let json = serde_json::to_value(&fault).unwrap();
-            assert_eq!(json["kind"], written);
+            assert_eq!(json["kind"].to_string(), written);
             assert_eq!(serde_json::from_value::<Fault>(json).unwrap(), fault);
-        }
-    }
-
-    #[test]
-    fn a_wrong_fault_is_refused_with_the_reason() {
-        for (text, reason) in [
-            ("explode", "unknown variant `explode`"),
-            ("status=99", "invalid status code"),
-            ("delay=soon", "number"),
-            ("poison", "expected newtype variant"),
-        ] {
-            let error = text.parse::<Fault>().unwrap_err().to_string();
-            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 }

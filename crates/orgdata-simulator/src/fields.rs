@@ -74,20 +74,16 @@ impl Fields {
     /// Replaces fields of an entry. An id brings its nested object along, unless that is given as well.
     pub(crate) fn apply_to_entry(&self, entry: &mut Value) {
         for (field, value) in &self.values {
-            let id = value.as_i64();
-            let (object, shown) = match field.as_str() {
-                "organizationId" => (
-                    "organization",
-                    id.map(|id| data::organization(id, data::ORGANIZATION_NAME)),
-                ),
-                "dealId" => ("deal", id.map(data::deal)),
-                "evaluationId" => ("evaluation", id.map(|id| data::evaluation(id, None))),
-                "actorUserId" => ("actorUser", id.map(data::user)),
-                "targetUserId" => ("targetUser", id.map(data::user)),
-                "modifiedTargetUserId" => ("modifiedTargetUser", id.map(data::user)),
-                _ => continue,
+            let Some(object) = field.strip_suffix("Id") else {
+                continue;
             };
-            entry[object] = shown.into();
+            let shown = |id| match object {
+                "organization" => data::organization(id, data::ORGANIZATION_NAME),
+                "deal" => data::deal(id),
+                "evaluation" => data::evaluation(id, None),
+                _ => data::user(id),
+            };
+            entry[object] = value.as_i64().map(shown).into();
         }
         self.apply(entry);
         if entry["evaluation"].is_object() {

@@ -8,16 +8,17 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Readings {
-    /// What `after=` returns if more entries are new than fit on a page.
-    pub after: AfterReading,
+    /// Whether `after=` returns the newest entries if more are new than fit on a page, with a hole between them and the
+    /// cursor. Otherwise it returns those next to the cursor, and newer ones follow on later pages.
+    pub after_newest: bool,
     /// Whether `after=` also returns the entry of the cursor.
     pub after_inclusive: bool,
     /// Whether `before=` also returns the entry of the cursor.
     pub before_inclusive: bool,
-    /// Whether `hasPrevious` is right.
-    pub has_previous: FlagReading,
-    /// Whether `hasMore` is right.
-    pub has_more: FlagReading,
+    /// The constant value of `hasPrevious`; `None` if it is right.
+    pub has_previous: Option<bool>,
+    /// The constant value of `hasMore`; `None` if it is right.
+    pub has_more: Option<bool>,
     /// The maximum number of items on a page, whatever limit is requested.
     pub page_cap: Option<u64>,
     /// The order of the audit log. It is fixed at the start.
@@ -50,36 +51,13 @@ pub struct Readings {
     pub no_date: bool,
     /// The number of seconds by which `Date` is ahead.
     pub date_ahead: i64,
-    /// The order of the ticket listing.
-    pub ticket_order: TicketOrder,
+    /// Whether tickets are listed oldest first, so that a removed one shifts the offsets behind it. Otherwise the newest one
+    /// comes first, and a new one shifts all offsets.
+    pub tickets_oldest_first: bool,
     /// The value of `totalCount` on a ticket page.
     pub total_count: TotalCount,
     /// Whether the ticket listing returns its first page for every offset.
     pub ignore_offset: bool,
-}
-
-/// What `after=` returns if more entries are new than fit on the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AfterReading {
-    /// The entries next to the cursor; newer ones follow on later pages.
-    #[default]
-    Adjacent,
-    /// The newest entries, with a hole between them and the cursor.
-    Newest,
-}
-
-/// Whether a flag of a page is right.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FlagReading {
-    /// It is right.
-    #[default]
-    Right,
-    /// It is always false.
-    AlwaysFalse,
-    /// It is always true.
-    AlwaysTrue,
 }
 
 /// The order of the audit log, and so of its cursors.
@@ -117,33 +95,10 @@ pub enum TimeForm {
     NoZone,
     /// `Tue, 24 Nov 2026 21:03:26 +0000`.
     Rfc2822,
-    /// `Tue Nov 24 21:03:26 2026`.
-    Ctime,
-    /// `Tue Nov 24 2026 21:03:26 GMT+0000 (Coordinated Universal Time)`.
-    JavaScript,
-    /// `2026-11-24 21:03:26.123 +0000 UTC`.
-    Go,
-    /// `2026-11-24 21:03:26 UTC`.
-    Ruby,
     /// A number of seconds since 1970.
     Seconds,
     /// A number of milliseconds since 1970.
     Millis,
-    /// A number of microseconds since 1970.
-    Micros,
-    /// A number of nanoseconds since 1970.
-    Nanos,
-}
-
-/// The order of the ticket listing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TicketOrder {
-    /// Newest first: a new ticket shifts all offsets.
-    #[default]
-    NewestFirst,
-    /// Oldest first: a removed ticket shifts the offsets behind it.
-    OldestFirst,
 }
 
 /// The value of `totalCount` on a ticket page.
@@ -155,8 +110,6 @@ pub enum TotalCount {
     Right,
     /// The field is missing.
     Missing,
-    /// Null.
-    Null,
     /// The number of tickets plus this number.
     Off(i64),
     /// The number of tickets on the page.
@@ -198,14 +151,8 @@ impl TimeForm {
             Self::Iso => "%Y-%m-%dT%H:%M:%S%.3fZ",
             Self::NoZone => "%Y-%m-%dT%H:%M:%S%.3f",
             Self::Rfc2822 => "%a, %d %b %Y %H:%M:%S +0000",
-            Self::Ctime => "%a %b %e %H:%M:%S %Y",
-            Self::JavaScript => "%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)",
-            Self::Go => "%Y-%m-%d %H:%M:%S%.f +0000 UTC",
-            Self::Ruby => "%Y-%m-%d %H:%M:%S UTC",
             Self::Seconds => return time.as_second().into(),
             Self::Millis => return time.as_millisecond().into(),
-            Self::Micros => return time.as_microsecond().into(),
-            Self::Nanos => return (time.as_nanosecond() as i64).into(),
         };
         time.strftime(format).to_string().into()
     }

@@ -4,33 +4,25 @@ use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::middleware::map_response_with_state;
 use axum::response::IntoResponse as _;
+use axum_server::accept::NoDelayAcceptor;
+use axum_server::{Handle, Server};
 use http::header::DATE;
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tower::ServiceExt as _;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
 use crate::config::Config;
 use crate::sim::Simulator;
 use crate::strike::{Reset, http_date};
 use crate::{answer, control};
-
-/// The wait after a connection could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A simulator that listens on a port of its own. It stops when this is dropped.
 #[derive(Debug)]
@@ -49,70 +41,45 @@ pub async fn serve(
 ) {
     let compression = CompressionLayer::new()
         .quality(CompressionLevel::Fastest)
-        .gzip(sim.config().compression);
+        .gzip(sim.config.compression);
     let router = control::routes()
         .fallback(answer::answer)
         .with_state(Arc::clone(&sim))
-        .layer(compression);
-    // Dropping the set ends its connections, so nothing outlives this function.
-    let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&sim), router.clone()));
-                }
-                // Too many connections are open, or this one failed. Others can still be served.
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            },
-        }
+        .layer(compression)
+        .layer(map_response_with_state(sim, dated));
+    let handle: Handle<SocketAddr> = Handle::new();
+    let mut server = Server::from_listener(listener)
+        .acceptor(NoDelayAcceptor::new())
+        .handle(handle.clone())
+        .http1_only();
+    server.http_builder().http1().auto_date_header(false);
+    tokio::select! {
+        () = shutdown => {}
+        // It only ends when it is stopped: a connection that cannot be accepted is not its end.
+        _ = server.serve(router.into_make_service()) => {}
     }
+    handle.shutdown();
 }
 
-/// Serves one connection until it ends.
-async fn connection(stream: TcpStream, sim: Arc<Simulator>, router: Router) {
-    // Without it, small responses wait for an acknowledgement.
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (router, sim) = (router.clone(), Arc::clone(&sim));
-        async move {
-            let Ok(response) = router.oneshot(request.map(Body::new)).await;
-            let response = sim.finished(response);
-            response.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset))
-        }
-    });
-    let mut serving = http1::Builder::new()
-        .auto_date_header(false)
-        .serve_connection(TokioIo::new(stream), service);
-    if (&mut serving).await.is_err() {
-        // Closing a socket without lingering resets the connection.
-        let _ = serving.into_parts().io.inner().set_zero_linger();
-    }
+/// Adds the date to a response: the simulator's, not the machine's, and that of a node whose clock may be wrong.
+async fn dated(State(sim): State<Arc<Simulator>>, response: Response<Body>) -> Response<Body> {
+    let readings = sim.readings();
+    let now = sim.clock.now().saturating_add(readings.date_ahead * 1000);
+    let date = (!readings.no_date).then(|| [(DATE, http_date(now))]);
+    (date, response).into_response()
 }
 
 // === impl Simulator ===
 
 impl Simulator {
-    /// Answers one request in this process; `None` stands for a connection that is reset.
+    /// Answers one request in this process; `None` stands for a connection that ends instead.
     pub async fn answer(self: &Arc<Self>, request: Request<Body>) -> Option<Response<Body>> {
         let response = answer::answer(State(Arc::clone(self)), request).await;
-        self.finished(response)
-    }
-
-    /// Adds the date to a response; `None` if the connection is reset instead.
-    fn finished(&self, response: Response<Body>) -> Option<Response<Body>> {
-        if response.extensions().get::<Reset>().is_some() {
-            return None;
+        let is_reset = response.extensions().get::<Reset>().is_some();
+        match is_reset {
+            true => None,
+            false => Some(dated(State(Arc::clone(self)), response).await),
         }
-        // The date is the simulator's, not the machine's, and that of a node whose clock may be wrong.
-        let readings = self.readings();
-        let now = self.clock.now().saturating_add(readings.date_ahead * 1000);
-        let date = (!readings.no_date).then(|| [(DATE, http_date(now))]);
-        Some((date, response).into_response())
     }
 
     /// Creates a simulator and serves it on a free loopback port.

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -16,7 +15,6 @@ use crate::fault::{Endpoint, Fault};
 use crate::fields::{ENTRY, Fields, NotFound};
 use crate::query::Query;
 use crate::readings::Readings;
-use crate::strike::Faults;
 use crate::tickets::Tickets;
 use crate::world::World;
 
@@ -29,7 +27,7 @@ pub type Hook = Box<dyn FnMut(&RequestInfo, &Simulator) -> Option<Fault> + Send>
 /// The data, the clock and the faults of a simulated API. It is served with [`serve`](crate::serve) or
 /// [`Simulator::spawn`].
 pub struct Simulator {
-    config: Config,
+    pub(crate) config: Config,
     pub(crate) clock: Clock,
     state: Mutex<State>,
     hook: Mutex<Option<Hook>>,
@@ -40,10 +38,8 @@ pub(crate) struct State {
     pub(crate) readings: Readings,
     pub(crate) world: World,
     pub(crate) tickets: Tickets,
-    pub(crate) faults: Faults,
+    pub(crate) faults: Vec<Fault>,
     pub(crate) requests: Requests,
-    /// The number of the last request.
-    last_request: u64,
 }
 
 /// Locks even if another thread panicked: a test that failed must not fail others.
@@ -60,17 +56,12 @@ impl fmt::Debug for Simulator {
 /// A request, as a hook and the log see it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RequestInfo {
-    /// The number of the request, from 1.
+    /// The number of the request, from 1, since [`Simulator::clear_requests`].
     pub number: u64,
     /// The listing that was requested.
     pub endpoint: Endpoint,
-    /// The query as it came, without the question mark.
-    pub raw_query: String,
     /// The decoded parameters, in order.
-    #[serde(skip)]
     query: Query,
-    /// The status of the response; `None` until it is known, or if there was no response.
-    pub status: Option<u16>,
 }
 
 /// The requests so far.
@@ -96,25 +87,15 @@ impl Simulator {
             readings: config.readings,
             world: World::new(&config, clock.now()),
             tickets: Tickets::new(&config, clock.now()),
-            faults: Faults::default(),
+            faults: config.faults.clone(),
             requests: Requests::default(),
-            last_request: 0,
         };
-        let sim = Self {
+        Arc::new(Self {
             config,
             clock,
             state: Mutex::new(state),
             hook: Mutex::new(None),
-        };
-        for fault in &sim.config.faults {
-            sim.fault(fault.clone());
-        }
-        Arc::new(sim)
-    }
-
-    /// Returns the configuration it was created with.
-    pub fn config(&self) -> &Config {
-        &self.config
+        })
     }
 
     /// Returns the time of its clock.
@@ -131,9 +112,9 @@ impl Simulator {
     pub fn set_clock(&self, at: Timestamp) {
         let mut state = self.state();
         self.clock.set(at.as_millisecond());
-        let (now, rates) = (self.clock.now(), (state.world.rate, state.tickets.rate));
-        state.world.set_rate(now, rates.0);
-        state.tickets.set_rate(now, rates.1);
+        let (now, rate) = (self.clock.now(), state.world.rate);
+        state.world.set_rate(now, rate);
+        state.tickets.changed_at = now as f64;
     }
 
     /// Returns how ambiguous places of the specification are read at present.
@@ -208,7 +189,9 @@ impl Simulator {
 
     /// Removes the newest `drop` entries, like a restore from a backup.
     pub fn restore(&self, drop: u64) {
-        self.state().world.restore(drop as usize);
+        let world = &mut self.state().world;
+        let kept = world.rows.len().saturating_sub(drop as usize);
+        world.removed.extend(world.rows.drain(kept..));
     }
 
     /// Adds a ticket, created now unless given otherwise, and returns its id.
@@ -253,29 +236,23 @@ impl Simulator {
     /// Returns the ids of all tickets in the order of the listing.
     pub fn ticket_ids(&self) -> Vec<u64> {
         let state = self.state();
-        let tickets = state.tickets.listed(state.readings.ticket_order);
+        let tickets = state.tickets.listed(&state.readings);
         tickets.filter_map(|ticket| ticket["id"].as_u64()).collect()
     }
 
     /// Returns all tickets as they are served, in order of creation.
-    pub fn tickets(&self) -> Vec<String> {
-        let state = self.state();
-        state.tickets.all.iter().map(Value::to_string).collect()
+    pub fn tickets(&self) -> Vec<Value> {
+        self.state().tickets.all.clone()
     }
 
-    /// Adds a fault and returns the id to remove it by.
-    pub fn fault(&self, fault: Fault) -> u64 {
-        self.state().faults.add(fault)
-    }
-
-    /// Removes a fault and returns whether it was in force.
-    pub fn remove_fault(&self, id: u64) -> bool {
-        self.state().faults.remove(id)
+    /// Adds a fault.
+    pub fn fault(&self, fault: Fault) {
+        self.state().faults.push(fault);
     }
 
     /// Removes all faults.
     pub fn clear_faults(&self) {
-        self.state().faults.active.clear();
+        self.state().faults.clear();
     }
 
     /// Returns the requests so far.
@@ -293,22 +270,11 @@ impl Simulator {
         *lock(&self.hook) = Some(hook);
     }
 
-    /// Logs a request and returns its number and the fault that the hook returned.
-    pub(crate) fn request_came(&self, endpoint: Endpoint, raw_query: &str) -> (u64, Option<Fault>) {
-        let mut state = self.state();
-        state.last_request += 1;
-        let number = state.last_request;
-        let info = RequestInfo {
-            number,
-            endpoint,
-            raw_query: raw_query.to_owned(),
-            query: Query::parse(raw_query),
-            status: None,
-        };
-        state.requests.add(info.clone());
-        drop(state);
+    /// Logs a request and returns the fault that the hook returned.
+    pub(crate) fn request_came(&self, endpoint: Endpoint, query: &Query) -> Option<Fault> {
+        let info = self.state().requests.add(endpoint, query.clone());
         let mut hook = lock(&self.hook);
-        (number, hook.as_mut().and_then(|hook| hook(&info, self)))
+        hook.as_mut().and_then(|hook| hook(&info, self))
     }
 
     /// Returns the state at this moment. It must not be held while another method is called.
@@ -334,22 +300,19 @@ impl RequestInfo {
 
 impl Requests {
     /// Counts a request, and keeps it and the last ones before it.
-    fn add(&mut self, info: RequestInfo) {
-        match info.endpoint {
+    fn add(&mut self, endpoint: Endpoint, query: Query) -> RequestInfo {
+        match endpoint {
             Endpoint::Audit => self.audit += 1,
             Endpoint::Tickets => self.tickets += 1,
         }
-        self.last.push(info);
+        let info = RequestInfo {
+            number: self.audit + self.tickets,
+            endpoint,
+            query,
+        };
+        self.last.push(info.clone());
         let excess = self.last.len().saturating_sub(REQUEST_LOG);
         self.last.drain(..excess);
-    }
-
-    /// Counts a response.
-    pub(crate) fn answered(&mut self, number: u64, status: StatusCode) {
-        let status = status.as_u16();
-        *self.statuses.entry(status).or_default() += 1;
-        if let Some(info) = self.last.iter_mut().find(|info| info.number == number) {
-            info.status = Some(status);
-        }
+        info
     }
 }

@@ -17,23 +17,7 @@ use crate::clock;
 use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 use crate::query::Query;
 
-/// The faults in force.
-#[derive(Debug, Default)]
-pub(crate) struct Faults {
-    next_id: u64,
-    pub(crate) active: Vec<Active>,
-}
-
-/// A fault in force.
-#[derive(Debug)]
-pub(crate) struct Active {
-    id: u64,
-    fault: Fault,
-    /// The number of requests to its listing.
-    seen: u64,
-}
-
-/// Marks a response in place of which the connection is reset.
+/// Marks a response in place of which the connection ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reset;
 
@@ -46,56 +30,32 @@ pub(crate) struct Strikes {
     pub(crate) response: Option<Response>,
 }
 
-// === impl Faults ===
-
-impl Faults {
-    pub(crate) fn add(&mut self, fault: Fault) -> u64 {
-        self.next_id += 1;
-        let id = self.next_id;
-        self.active.push(Active { id, fault, seen: 0 });
-        id
-    }
-
-    pub(crate) fn remove(&mut self, id: u64) -> bool {
-        let mut removed = self.active.extract_if(.., |active| active.id == id);
-        removed.next().is_some()
-    }
-
-    /// Returns the faults in force with their ids. `times` is what is left of it.
-    pub(crate) fn list(&self) -> Vec<(u64, Fault)> {
-        let pair = |active: &Active| (active.id, active.fault.clone());
-        self.active.iter().map(pair).collect()
-    }
-
-    /// Applies the faults to a request, oldest first, until one of them ends it. A body that is not a page is a
-    /// refusal.
-    pub(crate) fn strike(
-        &mut self,
-        (endpoint, query): (Endpoint, &Query),
-        now: i64,
-        from_hook: Option<Fault>,
-        body: &mut Value,
-    ) -> Strikes {
-        let mut strikes = Strikes::default();
-        let (id, seen) = (0, 0);
-        let mut from_hook = from_hook.map(|fault| Active { id, fault, seen });
-        for Active { fault, seen, .. } in from_hook.iter_mut().chain(&mut self.active) {
-            if fault.on.is_some_and(|on| on != endpoint) {
-                continue;
-            }
-            *seen += 1;
-            let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every));
-            if !is_due || !fault.kind.strike(query, now, body, &mut strikes) {
-                continue;
-            }
-            fault.times = fault.times.map(|times| times.saturating_sub(1));
-            if strikes.response.is_some() {
-                break;
-            }
+/// Applies faults to a request, oldest first, until one of them ends it. A body that is not a page is a refusal.
+pub(crate) fn strike(
+    faults: &mut Vec<Fault>,
+    (endpoint, query): (Endpoint, &Query),
+    now: i64,
+    mut from_hook: Option<Fault>,
+    body: &mut Value,
+) -> Strikes {
+    let mut strikes = Strikes::default();
+    for fault in from_hook.iter_mut().chain(&mut *faults) {
+        if fault.on.is_some_and(|on| on != endpoint) {
+            continue;
         }
-        self.active.retain(|active| active.fault.times != Some(0));
-        strikes
+        fault.seen += 1;
+        let is_due = |every| fault.seen.is_multiple_of(every);
+        let is_due = fault.every.is_none_or(is_due);
+        if !is_due || !fault.kind.strike(query, now, body, &mut strikes) {
+            continue;
+        }
+        fault.times = fault.times.map(|times| times.saturating_sub(1));
+        if strikes.response.is_some() {
+            break;
+        }
     }
+    faults.retain(|fault| fault.times != Some(0));
+    strikes
 }
 
 // === impl FaultKind ===
@@ -114,7 +74,7 @@ impl FaultKind {
                 strikes.delay = Duration::MAX;
                 return true;
             }
-            Self::Reset => Extension(Reset).into_response(),
+            Self::Reset => (Extension(Reset), cut("")).into_response(),
             Self::Status(status) => message(*status, &format!("Simulated failure: {status}")),
             Self::TooManyRequests(wait) => too_many_requests(*wait, now),
             Self::Html(status) => {
@@ -152,20 +112,11 @@ impl FaultKind {
                 }
                 (page["generatedBy"], page["warnings"]) = (json!({ "node": 7 }), json!([]));
             }
-            (Self::WrongTypes, Some(Value::Object(item))) => {
-                let fields = item
-                    .iter_mut()
-                    .filter(|(name, _)| *name != "id" && *name != "type");
-                fields.for_each(|(_, value)| *value = json!({ "unexpected": true }));
-            }
-            (Self::MissingId, Some(Value::Object(item))) => drop(item.shift_remove("id")),
-            (Self::NotAnObject, Some(item)) => *item = json!("not an object"),
             (Self::Duplicate, Some(item)) => {
                 let copy = item.clone();
                 items.insert(0, copy);
             }
-            (Self::ExpiredCursorEmpty, _) if !query.has_cursor() => return false,
-            (Self::EmptyPage | Self::ExpiredCursorEmpty, _) => {
+            (Self::EmptyPage, _) => {
                 items.clear();
                 // A page of tickets has none.
                 if page.get("endCursor").is_some() {
@@ -202,22 +153,29 @@ fn half(text: &str) -> &str {
     &text[..middle.unwrap_or(0)]
 }
 
-/// Promises a whole body and sends half of it. The connection is reset then.
+/// Promises a whole body and sends half of it. The connection ends then.
 fn unfinished(whole: &str) -> Response {
-    let begun = half(whole).to_owned();
-    let end = async {
-        // One turn for the connection to send what it has, or the client would see no response at all.
-        tokio::task::yield_now().await;
-        Err(io::Error::from(io::ErrorKind::ConnectionAborted))
-    };
-    let body = Body::from_stream(stream::iter([Ok(begun)]).chain(stream::once(end)));
     // A response that names its encoding is not compressed, so the length stays right.
     let headers = [
         (CONTENT_TYPE, "application/json".to_owned()),
         (CONTENT_ENCODING, "identity".to_owned()),
         (CONTENT_LENGTH, whole.len().to_string()),
     ];
-    (headers, body).into_response()
+    (headers, cut(half(whole))).into_response()
+}
+
+/// Returns a body after whose beginning the connection ends. If there is none, the client sees no response at all.
+fn cut(begun: &str) -> Body {
+    let begun = (!begun.is_empty()).then(|| Ok(begun.to_owned()));
+    let is_begun = begun.is_some();
+    let end = async move {
+        // One turn for the connection to send what it has.
+        if is_begun {
+            tokio::task::yield_now().await;
+        }
+        Err(io::Error::from(io::ErrorKind::ConnectionAborted))
+    };
+    Body::from_stream(stream::iter(begun).chain(stream::once(end)))
 }
 
 /// Returns whether a page has an item with this id, which is a string or a number.
@@ -227,26 +185,4 @@ fn has_item(page: &Value, id: &str) -> bool {
     page["items"]
         .as_array()
         .is_some_and(|items| items.iter().any(is_it))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn absurd_times_have_a_date_too() {
-        for (millis, date) in [
-            (1_893_456_000_999, "Tue, 01 Jan 2030 00:00:00 GMT"),
-            (i64::MIN, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (i64::MAX, "Thu, 30 Dec 9999 22:00:00 GMT"),
-        ] {
-            assert_eq!(http_date(millis), date);
-        }
-    }
-
-    #[test]
-    fn a_text_is_cut_between_two_characters() {
-        assert_eq!(half("äöü"), "ä");
-        assert_eq!(half(""), "");
-    }
 }

@@ -12,7 +12,7 @@ use crate::data;
 use crate::dice::{Dice, Purpose};
 use crate::fields::{Fields, NotFound, TICKET};
 use crate::query::Query;
-use crate::readings::{Readings, TicketOrder, TotalCount};
+use crate::readings::{Readings, TotalCount};
 
 /// Milliseconds of a day.
 const DAY: u64 = 86_400_000;
@@ -23,7 +23,7 @@ const TYPES: &[&str] = &["BUG", "BUG", "FEATURE_REQUEST", "QUESTION"];
 /// The specification only names `OPEN`. Frequent states come more than once.
 const STATES: &[&str] = &["OPEN", "OPEN", "IN_PROGRESS", "CLOSED", "REJECTED"];
 /// Highest first. The specification only names `BLOCKER`.
-pub(crate) const PRIORITIES: &[&str] = &["BLOCKER", "HIGH", "MEDIUM", "LOW"];
+const PRIORITIES: &[&str] = &["BLOCKER", "HIGH", "MEDIUM", "LOW"];
 
 /// All tickets.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Tickets {
     /// Changes per second by the clock.
     pub(crate) rate: f64,
     /// The time of the last change by the clock, in milliseconds since 1970.
-    changed_at: f64,
+    pub(crate) changed_at: f64,
     /// The number of changes by the clock.
     changes: u64,
 }
@@ -58,11 +58,6 @@ impl Tickets {
             tickets.draw(now.saturating_sub_unsigned(SPAN / (config.tickets + 1) * left));
         }
         tickets
-    }
-
-    /// Sets the changes per second by the clock.
-    pub(crate) fn set_rate(&mut self, now: i64, rate: f64) {
-        (self.rate, self.changed_at) = (rate, now as f64);
     }
 
     /// Makes the changes that are due.
@@ -112,12 +107,10 @@ impl Tickets {
     }
 
     /// Returns the tickets in the order of the listing.
-    pub(crate) fn listed(&self, order: TicketOrder) -> impl Iterator<Item = &Value> {
+    pub(crate) fn listed(&self, readings: &Readings) -> impl Iterator<Item = &Value> {
         let count = self.all.len();
-        (0..count).map(move |i| match order {
-            TicketOrder::OldestFirst => &self.all[i],
-            TicketOrder::NewestFirst => &self.all[count - 1 - i],
-        })
+        let oldest_first = readings.tickets_oldest_first;
+        (0..count).map(move |i| &self.all[if oldest_first { i } else { count - 1 - i }])
     }
 
     /// Returns the page for a request, or the body of a validation error.
@@ -126,14 +119,13 @@ impl Tickets {
         let limit = query.limit()?.min(readings.page_cap.unwrap_or(u64::MAX));
         let offset = query.offset()?;
         let skip = if readings.ignore_offset { 0 } else { offset };
-        let tickets = self.listed(readings.ticket_order).skip(skip as usize);
+        let tickets = self.listed(readings).skip(skip as usize);
         let items: Vec<Value> = tickets.take(limit as usize).cloned().collect();
         let count = items.len();
         let mut page = json!({ "items": null, "limit": limit, "offset": offset });
         page["items"] = items.into();
         page["totalCount"] = match readings.total_count {
             TotalCount::Missing => return Ok(page),
-            TotalCount::Null => Value::Null,
             TotalCount::Right => self.all.len().into(),
             TotalCount::Off(by) => (self.all.len() as i64 + by).into(),
             TotalCount::PageLength => count.into(),

@@ -133,22 +133,10 @@ impl World {
         count
     }
 
-    /// Returns whether the entry of a place is there.
-    pub(crate) fn has(&self, key: Key) -> bool {
-        let place = self.count_below(key, false);
-        self.rows.get(place).is_some_and(|row| row.key == key)
-    }
-
     /// Removes the oldest entries up to the newest `keep`.
     pub(crate) fn retain(&mut self, keep: usize) {
         let count = self.rows.len().saturating_sub(keep);
         self.removed.extend(self.rows.drain(..count));
-    }
-
-    /// Removes the newest `drop` entries.
-    pub(crate) fn restore(&mut self, drop: usize) {
-        let kept = self.rows.len().saturating_sub(drop);
-        self.removed.extend(self.rows.drain(kept..));
     }
 
     /// Returns a value that sorts entries in the order of the listing.
@@ -191,24 +179,5 @@ mod tests {
         assert!(times.is_sorted() && times[4_999] <= 1_000_000_000);
         assert_eq!(times[0], 1_000_000_000 - clock::millis(config.history_span));
         assert!(times.windows(2).any(|pair| pair[0] == pair[1]));
-    }
-
-    #[test]
-    fn live_entries_come_with_the_clock_and_stay_if_it_goes_back() {
-        let config = Config {
-            rate: 2.5,
-            ..Config::quiet()
-        };
-        let mut world = World::new(&config, 0);
-        world.sync(100_000, &Readings::default());
-        assert_eq!(world.rows.len(), 250);
-        world.sync(5, &Readings::default());
-        world.set_rate(101_000, 100.0);
-        world.sync(102_000, &Readings::default());
-        assert_eq!(world.rows.len(), 350);
-        world.set_rate(102_000, 0.0);
-        world.sync(i64::MAX, &Readings::default());
-        assert_eq!(world.rows.len(), 350);
-        assert!(world.rows.is_sorted_by_key(|row| row.key));
     }
 }

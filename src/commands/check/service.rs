@@ -25,7 +25,9 @@ pub(super) async fn check(
     let mut organizations = Vec::new();
     let (audit, tickets) = tokio::join!(
         async {
-            let page = client.probe_audit(settings.audit.as_ref()?.page_size).await;
+            let page = client
+                .audit_page(settings.audit.as_ref()?.page_size, None)
+                .await;
             Some(page.map(|page| {
                 organizations = page.items().filter_map(tail::organization_id).collect();
                 page.len()
@@ -33,7 +35,7 @@ pub(super) async fn check(
         },
         async {
             let limit = settings.tickets.as_ref()?.page_size;
-            let page = client.probe_tickets(limit).await;
+            let page = client.ticket_page(limit, 0).await;
             Some(page.map(|page| page.len()))
         },
     );

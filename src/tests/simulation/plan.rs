@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::simulator::{
-    AfterReading, FlagReading, KeyReading, Readings, RetryAfter, TicketOrder, TotalCount,
-};
-use crate::simulator::{Fault, FaultKind};
+use crate::simulator::{Fault, FaultKind, KeyReading, Readings, RetryAfter, TotalCount};
 use crate::tail::Start;
 use http::StatusCode;
 
@@ -179,11 +176,10 @@ fn trouble(rng: &mut Rng) -> f64 {
 }
 
 fn readings(rng: &mut Rng) -> Readings {
-    use FlagReading::{AlwaysFalse, AlwaysTrue, Right};
-    let mut flag = || [Right, AlwaysFalse, AlwaysTrue][rng.usize(0..3)];
+    let mut flag = || [None, Some(false), Some(true)][rng.usize(0..3)];
     let (has_previous, has_more) = (flag(), flag());
     Readings {
-        after: [AfterReading::Adjacent, AfterReading::Newest][rng.usize(0..2)],
+        after_newest: rng.bool(),
         after_inclusive: rng.bool(),
         before_inclusive: rng.bool(),
         has_previous,
@@ -193,7 +189,7 @@ fn readings(rng: &mut Rng) -> Readings {
             0 => KeyReading::Arrival,
             _ => KeyReading::CreatedAt,
         },
-        ticket_order: [TicketOrder::NewestFirst, TicketOrder::OldestFirst][rng.usize(0..2)],
+        tickets_oldest_first: rng.bool(),
         total_count: match one_in(rng, 8) {
             true => TotalCount::Missing,
             false => TotalCount::Right,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, KeyReading};
+use orgdata_exporter::simulator::{Config, Fault, Fields, KeyReading};
 
 use super::support::{World, done, fails, hours};
 use crate::support::binary::{launch, until};
@@ -59,7 +59,7 @@ async fn changes_nothing(name: &str) {
     };
     let readings = &mut config.readings;
     match name {
-        "newest" => (readings.after, readings.after_inclusive) = (AfterReading::Newest, true),
+        "newest" => (readings.after_newest, readings.after_inclusive) = (true, true),
         "inclusive" => readings.before_inclusive = true,
         "capped" => (readings.page_cap, readings.no_date) = (Some(60), true),
         "arrival" => readings.key = KeyReading::Arrival,

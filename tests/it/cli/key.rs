@@ -66,7 +66,7 @@ async fn the_exporter_waits_for_a_secret_that_is_not_mounted_yet() {
 
 #[tokio::test]
 async fn a_rotated_key_works_without_a_restart() {
-    let api = with_key(ApiKey::full("the-new-key")).await;
+    let api = with_key(ApiKey::scoped("the-new-key", &["*"])).await;
     let launch = exporter(&api.base_url())
         .env("ORGDATA_API_KEY", "")
         .arg("--api.key-file=key");

@@ -208,7 +208,7 @@ async fn the_simulator_prints_its_address_and_serves_until_a_signal() {
     for (path, key, status) in [
         ("v1/audit-logs", "k1", 200),
         ("v1/audit-logs", "k2", 401),
-        ("control/truth", "", 200),
+        ("control/", "", 200),
     ] {
         let request = client().get(format!("{url}{path}"));
         let answer = request.header("X-API-Key", key).send().await.unwrap();

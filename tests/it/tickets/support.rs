@@ -5,9 +5,10 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use orgdata_api::{Client, TicketPage};
 use orgdata_exporter::metrics::snapshot::Group;
-use orgdata_exporter::simulator::TicketTruth;
+use orgdata_exporter::simulator::Simulator;
 use orgdata_exporter::tickets::{Doubt, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 
@@ -15,6 +16,9 @@ use crate::support::settings::in_process;
 
 /// The service's clock in every test that does not set another.
 pub(crate) const NOON: &str = "2026-03-10T12:00:00Z";
+
+/// Priorities of deals, highest first.
+const PRIORITIES: [&str; 4] = ["BLOCKER", "HIGH", "MEDIUM", "LOW"];
 
 /// One request, as a script sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +61,6 @@ impl Failure {
     /// How often the client tries again by itself.
     fn retries(self) -> u32 {
         match self {
-            Self::Silence => 1,
             Self::Reset | Self::Status(429 | 500..) => 3,
             _ => 0,
         }
@@ -245,33 +248,47 @@ pub(crate) fn open_amount(snapshot: &Snapshot) -> f64 {
     snapshot.open.values().map(Group::deal_amount).sum()
 }
 
-/// Asserts that every number of a snapshot is what the simulator knows.
-pub(crate) fn assert_true(snapshot: &Snapshot, truth: &TicketTruth) {
-    let label = |text: &str| if text == "none" { "unknown" } else { text }.to_owned();
-    let mut wanted = BTreeMap::from([("tickets".to_owned(), truth.total as f64)]);
+/// Asserts that every number of a snapshot is what the simulator's tickets add up to.
+pub(crate) fn assert_true(snapshot: &Snapshot, sim: &Simulator) {
+    let (tickets, now) = (sim.tickets(), sim.now());
+    let mut wanted = BTreeMap::from([("tickets".to_owned(), tickets.len() as f64)]);
     let mut add = |name: String, number: f64| *wanted.entry(name).or_default() += number;
-    let mut oldest: BTreeMap<String, i64> = BTreeMap::new();
-    for (group, sums) in &truth.groups {
-        let (state, kind) = (label(&group.state), label(&group.ticket_type));
-        let (tickets, cents) = (sums.tickets as f64, sums.cents as f64);
-        add(format!("state {state}/{kind}"), tickets);
+    let (mut oldest, mut deals) = (BTreeMap::new(), BTreeMap::new());
+    for ticket in &tickets {
+        let text = |field: &str| ticket[field].as_str().unwrap_or("unknown").to_owned();
+        let (state, kind) = (text("state"), text("type"));
+        let cents = (ticket["dealAmountSum"].as_f64().unwrap_or(0.0) * 100.0).round();
+        add(format!("state {state}/{kind}"), 1.0);
         add(format!("state-cents {state}/{kind}"), cents);
-        if group.state == "OPEN" {
-            let priority = &group.priority;
-            add(format!("open {kind}/{priority}"), tickets);
-            add(format!("open-cents {kind}/{priority}"), cents);
-            add(format!("overdue {kind}"), sums.overdue as f64);
-            if let Some(created) = sums.oldest_created_ms {
-                let oldest = oldest.entry(kind).or_insert(created);
-                *oldest = created.min(*oldest);
-            }
+        if state != "OPEN" {
+            continue;
         }
+        let links = ticket["linkedDeals"].as_array().into_iter().flatten();
+        let ranks = links.map(|link| {
+            let priority = &link["priority"];
+            let rank = PRIORITIES.iter().position(|known| priority == known);
+            let rank = rank.unwrap();
+            let best = deals.entry(link["id"].as_u64()).or_insert(rank);
+            *best = rank.min(*best);
+            rank
+        });
+        let priority = ranks.min().map_or("none", |rank| PRIORITIES[rank]);
+        add(format!("open {kind}/{priority}"), 1.0);
+        add(format!("open-cents {kind}/{priority}"), cents);
+        let due = text("targetDueDate").parse::<Timestamp>();
+        add(
+            format!("overdue {kind}"),
+            f64::from(due.is_ok_and(|due| due < now)),
+        );
+        let created: Timestamp = text("createdAt").parse().unwrap();
+        let first = oldest.entry(kind).or_insert(created);
+        *first = created.min(*first);
     }
-    for (priority, deals) in &truth.open_deals {
-        add(format!("deals {priority}"), *deals as f64);
+    for rank in deals.into_values() {
+        add(format!("deals {}", PRIORITIES[rank]), 1.0);
     }
     for (kind, created) in oldest {
-        add(format!("oldest {kind}"), created as f64);
+        add(format!("oldest {kind}"), created.as_millisecond() as f64);
     }
     wanted.retain(|_, number| *number != 0.0);
     assert_eq!(numbers(snapshot), wanted);

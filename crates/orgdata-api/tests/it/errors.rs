@@ -45,7 +45,7 @@ async fn assert_error(reply: Reply, reason: &str, words: &[&str]) {
     assert_eq!(error.reason().as_str(), reason, "{error}");
     let attempts = match reason {
         // The loop asks for a smaller page.
-        "timeout" => 2,
+        "timeout" => 1,
         _ if error.is_transient() => 4,
         _ => 1,
     };

@@ -73,26 +73,6 @@ async fn a_server_that_does_not_speak_http_takes_a_bounded_time() {
 }
 
 #[tokio::test]
-async fn interim_answers_are_skipped() {
-    let page = head(
-        "200 OK",
-        &["content-type: application/json"],
-        NO_ENTRIES.len(),
-    ) + NO_ENTRIES;
-    let hints = format!(
-        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n{page}"
-    );
-    let peer = Peer::always(Reply::Bytes(hints.into_bytes())).await;
-    assert!(
-        Subject::new(&peer.url())
-            .audit()
-            .await
-            .expect("a page")
-            .is_empty()
-    );
-}
-
-#[tokio::test]
 async fn a_clock_that_is_wrong_by_centuries_does_no_harm() {
     for date in [
         "Thu, 01 Jan 1970 00:00:00 GMT",

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 use orgdata_probe::{Question, Report};
-use orgdata_simulator::{Endpoint, Fault, FaultKind, FlagReading, Readings};
+use orgdata_simulator::{Endpoint, Fault, FaultKind, Readings};
 use serde_json::{Value, json};
 
 use crate::service::{Case, answer};
@@ -23,6 +23,56 @@ fn a_plain_history_answers_everything() {
     assert_eq!(report.answers.len(), Question::all().count());
     assert!(report.answers.iter().all(|answer| answer.advice.is_none()));
     assert!(!report.is_unreadable);
+}
+
+#[test]
+fn deviations_from_the_contract_are_named_and_not_shown() {
+    let report = edited(|items| {
+        if let [Value::Object(first), second, third, ..] = &mut **items {
+            drop(first.shift_remove("type"));
+            second["createdAt"] = json!({ "secret": true });
+            second["with space"] = json!(1);
+            *third = json!({ "id": third["id"], "futureField": "secret" });
+        }
+    });
+    let told = answer(&report, "deviations from the contract").unwrap();
+    for part in [
+        "type (missing)",
+        "createdAt (object)",
+        "another name (unknown)",
+        "futureField (unknown)",
+    ] {
+        assert!(
+            told.split(", ").any(|shown| shown == part),
+            "{part}: {told}"
+        );
+    }
+    let form = answer(&report, "form of createdAt").unwrap();
+    assert_eq!(form, "ISO 8601 in UTC, another type, null or missing");
+}
+
+#[test]
+fn forms_of_times_are_named() {
+    for (time, form) in [
+        (json!(1_700_000_000_000_000_u64), "microseconds since 1970"),
+        (
+            json!(1_700_000_000_000_000_000_u64),
+            "nanoseconds since 1970",
+        ),
+        (
+            json!("2026-11-24T21:03:26+01:00"),
+            "ISO 8601 with an offset",
+        ),
+        (json!("Tue Nov 24 21:03:26 2026"), "another readable form"),
+        (json!("soon"), "unreadable"),
+    ] {
+        let report = edited(move |items| {
+            for item in items {
+                item["createdAt"] = time.clone();
+            }
+        });
+        assert_eq!(answer(&report, "form of createdAt").as_deref(), Some(form));
+    }
 }
 
 /// Changes the entries of each page.
@@ -49,7 +99,7 @@ fn an_answer_with_which_the_exporter_works_badly_says_what_to_do() {
     let without = edited(|items| items.iter_mut().for_each(|item| item["id"] = Value::Null));
     let readings = Readings {
         ignore_offset: true,
-        has_more: FlagReading::AlwaysFalse,
+        has_more: Some(false),
         ..Readings::default()
     };
     let expired = Fault::new(FaultKind::ExpiredCursor(StatusCode::GONE));

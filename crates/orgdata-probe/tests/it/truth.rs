@@ -8,8 +8,7 @@ use fastrand::Rng;
 use http::StatusCode;
 use orgdata_probe::MAX_REQUESTS;
 use orgdata_simulator::{
-    AfterReading, ExpiredReading, Fault, FaultKind, FlagReading, KeyReading, Readings, TicketOrder,
-    TimeForm, TotalCount,
+    ExpiredReading, Fault, FaultKind, KeyReading, Readings, TimeForm, TotalCount,
 };
 
 use crate::service::Case;
@@ -21,10 +20,6 @@ const VARIABLE: &str = "ORGDATA_PROBE_CASES";
 
 /// Changes one reading at random.
 fn change(readings: &mut Readings, rng: &mut Rng) {
-    let flag = |rng: &mut Rng| {
-        *rng.choice(&[FlagReading::AlwaysFalse, FlagReading::AlwaysTrue])
-            .unwrap()
-    };
     let expired = [
         ExpiredReading::Refused,
         ExpiredReading::Empty,
@@ -33,18 +28,11 @@ fn change(readings: &mut Readings, rng: &mut Rng) {
     let forms = [
         TimeForm::NoZone,
         TimeForm::Rfc2822,
-        TimeForm::Ctime,
-        TimeForm::JavaScript,
-        TimeForm::Go,
-        TimeForm::Ruby,
         TimeForm::Seconds,
         TimeForm::Millis,
-        TimeForm::Micros,
-        TimeForm::Nanos,
     ];
     let totals = [
         TotalCount::Missing,
-        TotalCount::Null,
         TotalCount::Off(1),
         TotalCount::Off(-1),
         TotalCount::Off(-249),
@@ -53,11 +41,11 @@ fn change(readings: &mut Readings, rng: &mut Rng) {
     match rng.u8(..22) {
         20 => readings.time_cursors = true,
         21 => readings.behind = rng.usize(..5),
-        0 => readings.after = AfterReading::Newest,
+        0 => readings.after_newest = true,
         1 => readings.after_inclusive = true,
         2 => readings.before_inclusive = true,
-        3 => readings.has_previous = flag(rng),
-        4 => readings.has_more = flag(rng),
+        3 => readings.has_previous = Some(rng.bool()),
+        4 => readings.has_more = Some(rng.bool()),
         5 | 6 => readings.page_cap = rng.choice([1, 2, 3, 5, 7, 15, 50, 100, 999]),
         7 => readings.key = KeyReading::Arrival,
         8 => readings.filter_after_limit = true,
@@ -75,7 +63,7 @@ fn change(readings: &mut Readings, rng: &mut Rng) {
         }
         16 => readings.keep = rng.choice([1, 2, 7, 20, 100]),
         17 => (readings.no_date, readings.date_ahead) = (rng.bool(), rng.i64(0..4000)),
-        18 => readings.ticket_order = TicketOrder::OldestFirst,
+        18 => readings.tickets_oldest_first = true,
         _ => {
             readings.total_count = rng.choice(totals).unwrap();
             readings.ignore_offset = rng.bool();
@@ -90,15 +78,11 @@ fn fault(rng: &mut Rng) -> Option<Fault> {
         1 => FaultKind::EmptyPage,
         2 => FaultKind::TooLarge(rng.u64(1..1000)),
         3 => FaultKind::ExpiredCursor(gone),
-        4 => FaultKind::ExpiredCursorEmpty,
         5 => FaultKind::TruncatedJson,
         6 => FaultKind::ResetBody,
         7 => FaultKind::Reset,
         8 => FaultKind::UnknownFields,
-        9 => FaultKind::MissingId,
         10 => FaultKind::Duplicate,
-        11 => FaultKind::WrongTypes,
-        12 => FaultKind::NotAnObject,
         13 => FaultKind::Html(StatusCode::OK),
         14 => FaultKind::Empty(gone),
         15 => FaultKind::TooManyRequests(orgdata_simulator::RetryAfter::Seconds(2)),

@@ -3,10 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use orgdata_simulator::{
-    AfterReading, ApiKey, ExpiredReading, Fields, FlagReading, KeyReading, Served, TimeForm,
-};
-use reqwest::StatusCode;
+use orgdata_simulator::{ApiKey, ExpiredReading, Fields, KeyReading, Served, TimeForm};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -21,17 +18,9 @@ async fn a_page_has_the_newest_entries_and_100_by_default() {
     assert_eq!(page.as_object().unwrap().len(), 5);
     let created = items(&page).iter().map(|item| text(item, "createdAt"));
     assert!(created.is_sorted_by(|newer, older| newer >= older));
-    assert_eq!(listed(&sim, "limit=1000").await.len(), 1_000);
-}
-
-#[tokio::test]
-async fn paging_down_returns_every_entry_once_at_any_page_size() {
-    let sim = with_history(250, |_| ()).await;
     let whole = listed(&sim, "limit=1000").await;
-    assert_eq!(whole.len(), 250);
-    for limit in [1, 7, 250] {
-        assert_eq!(all_ids(&sim, &format!("limit={limit}")).await, whole);
-    }
+    assert_eq!(all_ids(&sim, "limit=400").await[..1_000], whole);
+    assert_eq!(get(&sim, "/v1/users").await.0, 404);
 }
 
 #[tokio::test]
@@ -59,24 +48,19 @@ async fn after_returns_the_page_next_to_the_cursor() {
         page = audit(&sim, &format!("limit=10&after={next}")).await;
     }
     assert_eq!(seen, new);
-}
-
-#[tokio::test]
-async fn after_can_return_the_newest_page_with_a_hole_beneath() {
-    let sim = with_history(10, |config| config.readings.after = AfterReading::Newest).await;
-    let cursor = text(&audit(&sim, "").await, "startCursor").to_owned();
-    sim.add_events(25);
-    let newest = listed(&sim, "limit=10").await;
-    let page = audit(&sim, &format!("limit=10&after={cursor}")).await;
-    assert_eq!((ids(&page), flags(&page)), (newest, (false, true)));
-}
-
-#[tokio::test]
-async fn after_can_be_inclusive() {
-    let sim = with_history(10, |config| config.readings.after_inclusive = true).await;
-    let top = audit(&sim, "limit=1").await;
-    let again = audit(&sim, &format!("after={}", text(&top, "startCursor"))).await;
-    assert_eq!(ids(&again), ids(&top));
+    sim.change_readings(|readings| readings.after_newest = true);
+    assert_eq!(
+        listed(&sim, &format!("limit=10&after={cursor}")).await,
+        new[..10]
+    );
+    sim.change_readings(|readings| readings.after_inclusive = true);
+    assert_eq!(listed(&sim, &format!("after={cursor}")).await.len(), 26);
+    sim.change_readings(|readings| {
+        (readings.has_more, readings.has_previous) = (Some(false), Some(true));
+        readings.page_cap = Some(3);
+    });
+    let capped = audit(&sim, "limit=5").await;
+    assert_eq!((items(&capped).len(), flags(&capped)), (3, (true, false)));
 }
 
 #[tokio::test]
@@ -99,29 +83,24 @@ async fn before_and_after_together_give_what_lies_between() {
 }
 
 #[tokio::test]
-async fn a_cursor_survives_its_entry() {
-    let sim = with_history(100, |_| ()).await;
-    let middle = audit(&sim, "limit=50").await;
-    let cursor = text(&middle, "endCursor").to_owned();
+async fn entries_come_with_the_clock_go_and_leave_their_cursors() {
+    let sim = with_history(100, |config| config.rate = 10.0).await;
+    let cursor = text(&audit(&sim, "limit=50").await, "endCursor").to_owned();
+    sim.advance(Duration::from_secs(60));
+    assert_eq!(sim.truth().total, 700);
+    // None are made up for a jump of the clock.
+    sim.set_clock(sim.now() - jiff::SignedDuration::from_secs(30));
+    sim.set_rate(0.0);
+    sim.advance(Duration::from_secs(600));
+    assert_eq!(sim.truth().total, 700);
     sim.retain(20);
-    assert_eq!(sim.truth().total, 20);
     assert_eq!(listed(&sim, &format!("after={cursor}")).await.len(), 20);
     assert!(listed(&sim, &format!("before={cursor}")).await.is_empty());
     sim.restore(5);
-    assert_eq!(sim.truth().total, 15);
     assert_eq!(listed(&sim, "").await.len(), 15);
-    sim.advance(Duration::from_secs(1));
-    sim.add_events(3);
-    assert_eq!(listed(&sim, "").await.len(), 18);
-    sim.retain(3);
-    assert_eq!(sim.truth().total, 3);
     sim.retain(0);
-    assert_eq!(sim.truth().total, 0);
-    let empty = audit(&sim, "").await;
-    assert_eq!(
-        empty,
-        json!({ "items": [], "startCursor": null, "endCursor": null, "hasPrevious": false, "hasMore": false })
-    );
+    let empty = json!({ "items": [], "startCursor": null, "endCursor": null, "hasPrevious": false, "hasMore": false });
+    assert_eq!(audit(&sim, "").await, empty);
 }
 
 #[tokio::test]
@@ -136,22 +115,6 @@ async fn late_rows_fall_behind_the_cursor_or_come_on_top_as_the_key_says() {
         let after: HashSet<_> = all_ids(&sim, "limit=1000").await.into_iter().collect();
         assert_eq!((after.difference(&before).count(), after.len()), (3, 1_003));
     }
-}
-
-#[tokio::test]
-async fn events_come_with_the_clock_and_stay_when_it_goes_back() {
-    let sim = with_history(0, |config| config.rate = 10.0).await;
-    assert!(listed(&sim, "").await.is_empty());
-    sim.advance(Duration::from_secs(60));
-    let count = listed(&sim, "limit=1000").await.len();
-    assert!((590..=605).contains(&count), "{count}");
-    let now = sim.now();
-    sim.set_clock(now - jiff::SignedDuration::from_secs(30));
-    sim.add_events(1);
-    assert_eq!(listed(&sim, "limit=1000").await.len(), count + 1);
-    sim.set_rate(0.0);
-    sim.advance(Duration::from_secs(600));
-    assert_eq!(listed(&sim, "limit=1000").await.len(), count + 1);
 }
 
 #[tokio::test]
@@ -257,14 +220,9 @@ async fn what_is_wrong_is_refused_with_its_issues() {
         assert!(issue["message"].is_string() && issue.get("received").is_some());
         assert_eq!(issue["options"].is_array(), code == "invalid_enum_value");
     }
-    for query in ["offset=x", "offset=-1", "limit=0", "offset=1.5"] {
-        assert_eq!(
-            get(&sim, &format!("/v1/tickets?{query}")).await.0,
-            400,
-            "{query}"
-        );
+    for query in ["offset=x", "offset=-1", "limit=0", "skip=1"] {
+        assert_eq!(get(&sim, &format!("/v1/tickets?{query}")).await.0, 400);
     }
-    assert_eq!(get(&sim, "/v1/tickets?skip=1").await.0, 400);
 }
 
 #[tokio::test]
@@ -305,37 +263,6 @@ async fn a_key_needs_the_scope_of_the_listing() {
             }
         }
     }
-}
-
-#[tokio::test]
-async fn other_paths_and_methods_are_refused_in_json() {
-    let sim = with_history(5, |_| ()).await;
-    assert_eq!(get(&sim, "/v1/users").await.0, 404);
-    assert_eq!(get(&sim, "/v2/audit-logs").await.0, 404);
-    let response = client()
-        .post(format!("{}/v1/tickets", sim.base_url()))
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(
-        (response.status(), &response.headers()["allow"]),
-        (StatusCode::METHOD_NOT_ALLOWED, &"GET".parse().unwrap())
-    );
-}
-
-#[tokio::test]
-async fn flags_and_page_sizes_follow_the_readings() {
-    let sim = with_history(10, |config| {
-        config.readings.has_more = FlagReading::AlwaysFalse;
-        config.readings.has_previous = FlagReading::AlwaysTrue;
-        config.readings.page_cap = Some(3);
-        config.tickets = 5;
-    })
-    .await;
-    let page = audit(&sim, "limit=5").await;
-    assert_eq!((items(&page).len(), flags(&page)), (3, (true, false)));
-    let tickets = get(&sim, "/v1/tickets?limit=100").await.1;
-    assert_eq!((items(&tickets).len(), &tickets["limit"]), (3, &json!(3)));
 }
 
 #[tokio::test]
@@ -416,17 +343,8 @@ async fn times_are_written_in_every_form() {
         (TimeForm::Iso, json!("2029-12-25T02:00:00.000Z")),
         (TimeForm::NoZone, json!("2029-12-25T02:00:00.000")),
         (TimeForm::Rfc2822, json!("Tue, 25 Dec 2029 02:00:00 +0000")),
-        (TimeForm::Ctime, json!("Tue Dec 25 02:00:00 2029")),
-        (
-            TimeForm::JavaScript,
-            json!("Tue Dec 25 2029 02:00:00 GMT+0000 (Coordinated Universal Time)"),
-        ),
-        (TimeForm::Go, json!("2029-12-25 02:00:00 +0000 UTC")),
-        (TimeForm::Ruby, json!("2029-12-25 02:00:00 UTC")),
         (TimeForm::Seconds, json!(1_892_858_400)),
         (TimeForm::Millis, json!(1_892_858_400_000_i64)),
-        (TimeForm::Micros, json!(1_892_858_400_000_000_i64)),
-        (TimeForm::Nanos, json!(1_892_858_400_000_000_000_i64)),
     ] {
         sim.change_readings(|readings| (readings.times, readings.zone_hours) = (form, 2));
         assert_eq!(audit(&sim, "").await["items"][0]["createdAt"], expected);

@@ -1,6 +1,5 @@
 //! What a test holds on to: the truth, the hook, start and stop.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use orgdata_simulator::{Fields, Scope};
@@ -24,8 +23,8 @@ async fn a_hook_sees_every_request_and_can_change_the_world_before_it_is_answere
         (2, 0, 2)
     );
     assert_eq!(
-        (requests.last[1].raw_query.as_str(), requests.last[1].status),
-        ("limit=7", Some(200))
+        (requests.last.len(), requests.last[1].param("limit")),
+        (2, Some("7"))
     );
 }
 
@@ -53,17 +52,6 @@ async fn answers_carry_the_date_of_the_clock_and_are_compressed_when_asked() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_can_be_started_again_on_the_same_port() {
-    let sim = with_history(5, |_| ()).await;
-    let (address, world) = (sim.address(), Arc::clone(sim.simulator()));
-    sim.stop().await;
-    let url = format!("http://{address}/v1/tickets");
-    assert!(client().get(&url).send().await.unwrap_err().is_connect());
-    let _again = world.run_on(address).await.unwrap();
-    assert_eq!(client().get(&url).send().await.unwrap().status(), 401);
-}
-
-#[tokio::test]
 async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
     let sim = with_history(300, |_| ()).await;
     let start = sim.mark();
@@ -81,17 +69,6 @@ async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
         (truth.total, truth.counts.values().sum::<u64>()),
         (300, 300)
     );
-    let busiest = truth
-        .counts
-        .iter()
-        .max_by_key(|(_, count)| **count)
-        .unwrap();
-    let counted = entries
-        .iter()
-        .filter(|entry| (&entry.activity_type, entry.actor) == (&busiest.0.0, busiest.0.1))
-        .count();
-    assert_eq!(counted as u64, *busiest.1);
-
     sim.advance(Duration::from_secs(5));
     sim.add_events(10);
     sim.add_late(4, Duration::from_secs(7200));
@@ -102,16 +79,9 @@ async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
     )
     .unwrap();
     sim.restore(6);
-    let since = Scope {
-        since: Some(start),
-        ..Scope::default()
-    };
-    assert_eq!(sim.truth_of(since).total, 9);
-    assert_eq!(sim.truth_of(Scope::arrived_since(start)).total, 15);
-    assert_eq!(
-        sim.truth_of(Scope::arrived_since(start)).counts[&("DEAL_WON".to_owned(), Some(77))],
-        1
-    );
+    let arrived = sim.truth_of(Scope::arrived_since(start));
+    assert_eq!(arrived.total, 15);
+    assert_eq!(arrived.counts[&("DEAL_WON".to_owned(), Some(77))], 1);
     assert_eq!(sim.entries_of(Scope::arrived_since(start)).count(), 15);
 }
 
