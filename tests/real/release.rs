@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::files::{array, file, path, text, yaml};
-use crate::support::parts::output;
+use crate::support::parts::{binary, output};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -22,10 +22,26 @@ fn sh(script: &str) -> String {
 fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name).display().to_string();
-    let (out, calls) = (place("release"), place("calls"));
+    let (out, calls, temp) = (place("release"), place("calls"), place(""));
     fs::create_dir(place("bin")).unwrap();
-    for name in ["docker", "gh"] {
-        let script = format!("#!/bin/sh\necho {name} \"$@\" >>{calls}\n");
+    let helm = binary("helm").display().to_string();
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (name, answer) in [
+        ("cosign", String::new()),
+        ("gh", String::new()),
+        (
+            "docker",
+            format!(
+                "for word; do case $word in --metadata-file=*)
+                    echo '{{\"containerimage.digest\": \"{digest}\"}}' >\"${{word#*=}}\" ;; esac; done"
+            ),
+        ),
+        (
+            "helm",
+            format!("case $1 in push) echo Digest: {digest} >&2 ;; package) {helm} \"$@\" ;; esac"),
+        ),
+    ] {
+        let script = format!("#!/bin/sh\necho {name} \"$@\" >>{calls}\n{answer}\n");
         fs::write(place(&format!("bin/{name}")), script).unwrap();
     }
     sh(&format!("chmod +x {}/*", place("bin")));
@@ -36,15 +52,15 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
         symlink(path(name), place(name)).unwrap();
     }
     let arch = sh("dpkg --print-architecture").trim().to_owned();
-    let parts = std::env::var("ORGDATA_REAL_PARTS").unwrap();
     let (bin, built) = (place("bin"), place("built"));
     let export = format!(
-        "export PATH='{bin}:{parts}':\"$PATH\" BUILT='{built}' OUT='{out}' ARCH={arch}
-        export IMAGE=registry.example.com/orgdata-exporter SOURCE=https://example.com/orgdata-exporter
+        "export PATH='{bin}':\"$PATH\" BUILT='{built}' OUT='{out}' ARCH={arch}
+        export IMAGE=registry.example.com/Orgdata-Exporter SOURCE=https://example.com/orgdata-exporter
+        export CHARTS=registry.example.com/Orgdata-Exporter/charts RUNNER_TEMP='{temp}' GITHUB_OUTPUT='{temp}/output'
         export GITHUB_REF_NAME=v{VERSION} GITHUB_ACTOR=someone ORGDATA_BUILDER=urn:example TOKEN=secret\n"
     );
     let workflow = yaml(".github/workflows/release.yaml");
-    for job in ["program", "packages", "image", "release"] {
+    for job in ["program", "packages", "image", "chart", "release"] {
         for step in array(&workflow["jobs"][job]["steps"]) {
             let Some(run) = step["run"].as_str() else {
                 continue;
@@ -81,6 +97,12 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     for call in [
         "docker login registry.example.com --username someone",
         "--platform linux/amd64,linux/arm64 --push",
+        &format!("cosign sign --yes registry.example.com/orgdata-exporter@{digest}\n"),
+        "helm registry login registry.example.com --username someone",
+        "oci://registry.example.com/orgdata-exporter/charts\n",
+        &format!(
+            "cosign sign --yes registry.example.com/orgdata-exporter/charts/orgdata-exporter@{digest}\n"
+        ),
         "gh release create v",
     ] {
         assert!(calls.contains(call), "{call}: {calls}");
@@ -126,9 +148,9 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let archive = format!("{out}/{}", wanted[0]);
     let chart = sh(&format!("tar -xzOf {archive} orgdata-exporter/Chart.yaml"));
     assert!(chart.contains("home: https://example.com/orgdata-exporter\n"));
-    let digest = sh(&format!(
+    let digests = sh(&format!(
         "sha256sum {program} | cut -d' ' -f1; sha256sum {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
     ));
     let stated = text(&document("provenance")["subject"][0]["digest"]["sha256"]);
-    assert_eq!(digest, format!("{stated}\n{stated}\n"));
+    assert_eq!(digests, format!("{stated}\n{stated}\n"));
 }
