@@ -17,8 +17,41 @@ fn sh(script: &str) -> String {
         .unwrap_or_else(|e| panic!("{script}: {e}"))
 }
 
+/// Installs a package in an empty root, where the service would have created its state, and removes it again.
+///
+/// The unit stands for the user and the state directory: systemd creates both when the service starts.
+fn assert_installs_and_leaves_only_the_state(root: &str, setup: &str, install: &str, remove: &str) {
+    let files = "find . ! -type d ! -path './var/lib/dpkg/*' ! -path './rpmdb/*'; find . -type d -name orgdata-exporter";
+    let list = format!("cd {root}; export LC_ALL=C; {{ {files}; }} | sort");
+    sh(&format!("mkdir -p {root}; cd {root}; {setup}"));
+    let before = sh(&list);
+    sh(&format!("cd {root}; {install}"));
+    let unit = sh(&format!(
+        "cat {root}/usr/lib/systemd/system/orgdata-exporter.service"
+    ));
+    for line in [
+        "ExecStart=/usr/bin/orgdata-exporter",
+        "EnvironmentFile=/etc/orgdata-exporter/orgdata-exporter.env",
+        "DynamicUser=yes",
+        "StateDirectory=orgdata-exporter",
+    ] {
+        assert!(unit.lines().any(|other| other == line), "{line}: {unit}");
+    }
+    sh(&format!(
+        "cd {root}; test -s etc/orgdata-exporter/orgdata-exporter.env; usr/bin/orgdata-exporter --version
+        mkdir -p var/lib/orgdata-exporter; echo state >var/lib/orgdata-exporter/state.db; {remove}"
+    ));
+    let after = sh(&list);
+    let left: Vec<_> = after
+        .lines()
+        .filter(|line| !before.lines().any(|other| other == *line))
+        .collect();
+    let state = "./var/lib/orgdata-exporter";
+    assert_eq!(left, [state, &format!("{state}/state.db")]);
+}
+
 #[test]
-#[ignore = "needs helm, dpkg and the image's program"]
+#[ignore = "needs helm, dpkg, rpm and the image's program"]
 fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name).display().to_string();
@@ -81,12 +114,15 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
 
     let name = format!("orgdata-exporter-{VERSION}-linux-{arch}");
     let package = format!("orgdata-exporter_{VERSION}_{arch}.deb");
+    let cpu = std::env::consts::ARCH;
+    let rpm = format!("orgdata-exporter-{VERSION}-1.{cpu}.rpm");
     let wanted = [
         &*format!("orgdata-exporter-{VERSION}.tgz"),
         &format!("{name}.provenance.json"),
         &format!("{name}.sbom.cdx.json"),
         &format!("{name}.tar.gz"),
         &package,
+        &rpm,
         "SHA256SUMS",
     ];
     let made = sh(&format!("export LC_ALL=C; ls {out}"));
@@ -133,6 +169,23 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let field = sh(&format!("dpkg-deb --field {out}/{package} Architecture"));
     assert_eq!(field.trim(), arch);
 
+    assert_installs_and_leaves_only_the_state(
+        &place("debian"),
+        "mkdir -p var/lib/dpkg/updates var/lib/dpkg/info; touch var/lib/dpkg/status",
+        &format!("dpkg --root=$PWD --install {out}/{package}"),
+        "dpkg --root=$PWD --purge orgdata-exporter",
+    );
+    // The script after a removal needs these two. This machine's package manager does not know them, so rpm would miss them.
+    let requires = sh(&format!("rpm -qp --requires {out}/{rpm} | sort -u"));
+    let others = requires.lines().filter(|line| !line.contains('('));
+    assert_eq!(others.collect::<Vec<_>>(), ["/bin/sh"], "{requires}");
+    assert_installs_and_leaves_only_the_state(
+        &place("rpm"),
+        "for program in /bin/sh /bin/rmdir; do cp --parents -L $(ldd $program | grep -o '/[^ ]*') $program .; done",
+        &format!("rpm --root $PWD --dbpath /rpmdb --install --nodeps {out}/{rpm}"),
+        "rpm --root $PWD --dbpath /rpmdb --erase orgdata-exporter",
+    );
+
     let document = |kind: &str| -> Value {
         let read = fs::read(format!("{out}/{name}.{kind}.json")).unwrap();
         serde_json::from_slice(&read).unwrap()
@@ -148,6 +201,8 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let archive = format!("{out}/{}", wanted[0]);
     let chart = sh(&format!("tar -xzOf {archive} orgdata-exporter/Chart.yaml"));
     assert!(chart.contains("home: https://example.com/orgdata-exporter\n"));
+    let image = format!("image: registry.example.com/orgdata-exporter:{VERSION}\n");
+    assert!(chart.contains(&image), "{chart}");
     let digests = sh(&format!(
         "sha256sum {program} | cut -d' ' -f1; sha256sum {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
     ));
