@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the files of a release: for each architecture an archive and a Debian package, the Helm chart, and checksums.
+# Makes the files of a release: for each architecture an archive, a Debian package and an rpm, the Helm chart, and checksums.
 #
 #   deploy/release/package.sh BUILT OUT
 #   deploy/release/package.sh version
@@ -23,6 +23,7 @@ umask 022
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-0}"
 . deploy/image/cargo-tool.sh
 cargo_tool cargo-deb 3.8.0
+cargo_tool cargo-generate-rpm 0.21.1
 
 triple() {
     case $1 in
@@ -36,7 +37,7 @@ here=$built/$(dpkg --print-architecture)/usr/local/bin/orgdata-exporter
 for directory in "$built"/*; do
     arch=${directory##*/}
     target=$(triple "$arch")
-    # Cargo.toml names the files of the Debian package below this directory.
+    # Cargo.toml names the files of the packages below this directory.
     stage=target/package
     rm -rf "$stage"
     mkdir -p "$stage/completions" "$stage/man" "$stage/systemd"
@@ -57,6 +58,7 @@ for directory in "$built"/*; do
     # A package installs to /usr, the guide for the archive to /usr/local.
     sed -i 's|/usr/local/bin/|/usr/bin/|' "$stage/systemd/orgdata-exporter.service"
     cargo deb --quiet --locked --no-build --no-strip --target "$target" --output "$out/orgdata-exporter_${version}_$arch.deb"
+    cargo generate-rpm --target "$target" --output "$out/orgdata-exporter-$version-1.${target%%-*}.rpm"
     cp "$stage/sbom.cdx.json" "$out/$name.sbom.cdx.json"
     cp "$stage/provenance.json" "$out/$name.provenance.json"
 done
@@ -64,6 +66,9 @@ done
 cp -r deploy/helm/orgdata-exporter "$stage/chart"
 if [ -n "${SOURCE:-}" ]; then
     printf 'home: %s\nsources: [%s]\n' "$SOURCE" "$SOURCE" >>"$stage/chart/Chart.yaml"
+fi
+if [ -n "${IMAGE:-}" ]; then
+    sed -i "s|image: orgdata-exporter:|image: $(echo "$IMAGE" | tr '[:upper:]' '[:lower:]'):|" "$stage/chart/Chart.yaml"
 fi
 helm package "$stage/chart" --destination "$out" >/dev/null
 cd "$out"

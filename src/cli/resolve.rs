@@ -146,7 +146,7 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
     if let Some(path) = &flags.api.key_file {
         let source = KeySource::File(path.clone());
         let checked = source.check(exporter_web::read_file);
-        checked.map_err(|error| in_file("--api.key-file", path, error))?;
+        checked.map_err(|error| format!("--api.key-file: {error}"))?;
         return Ok(source);
     }
     let key = env(KEY_VARIABLE).ok_or_else(|| {

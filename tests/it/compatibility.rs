@@ -49,6 +49,7 @@ fn versions(program: &str) -> Vec<String> {
             .concat(),
         "Prometheus Operator" => variable("prometheus_operator_version"),
         "Helm" => variable("helm_version"),
+        "cert-manager" => variable("cert_manager_version"),
         "Rust" => vec![between("Cargo.toml", "\nrust-version = \"", '"')],
         // Debian's packages and libraries, of any version.
         _ => Vec::new(),

@@ -34,6 +34,7 @@ mod prometheus;
 mod recipes;
 mod records;
 mod refusals;
+mod registry;
 mod release;
 mod soak;
 mod stdout;

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::files::{array, file, path, text, yaml};
-use crate::support::parts::output;
+use crate::support::parts::{binary, output};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -17,15 +17,64 @@ fn sh(script: &str) -> String {
         .unwrap_or_else(|e| panic!("{script}: {e}"))
 }
 
+/// Installs a package in an empty root, where the service would have created its state, and removes it again.
+///
+/// The unit stands for the user and the state directory: systemd creates both when the service starts.
+fn assert_installs_and_leaves_only_the_state(root: &str, setup: &str, install: &str, remove: &str) {
+    let files = "find . ! -type d ! -path './var/lib/dpkg/*' ! -path './rpmdb/*'; find . -type d -name orgdata-exporter";
+    let list = format!("cd {root}; export LC_ALL=C; {{ {files}; }} | sort");
+    sh(&format!("mkdir -p {root}; cd {root}; {setup}"));
+    let before = sh(&list);
+    sh(&format!("cd {root}; {install}"));
+    let unit = sh(&format!(
+        "cat {root}/usr/lib/systemd/system/orgdata-exporter.service"
+    ));
+    for line in [
+        "ExecStart=/usr/bin/orgdata-exporter",
+        "EnvironmentFile=/etc/orgdata-exporter/orgdata-exporter.env",
+        "DynamicUser=yes",
+        "StateDirectory=orgdata-exporter",
+    ] {
+        assert!(unit.lines().any(|other| other == line), "{line}: {unit}");
+    }
+    sh(&format!(
+        "cd {root}; test -s etc/orgdata-exporter/orgdata-exporter.env; usr/bin/orgdata-exporter --version
+        mkdir -p var/lib/orgdata-exporter; echo state >var/lib/orgdata-exporter/state.db; {remove}"
+    ));
+    let after = sh(&list);
+    let left: Vec<_> = after
+        .lines()
+        .filter(|line| !before.lines().any(|other| other == *line))
+        .collect();
+    let state = "./var/lib/orgdata-exporter";
+    assert_eq!(left, [state, &format!("{state}/state.db")]);
+}
+
 #[test]
-#[ignore = "needs helm, dpkg and the image's program"]
+#[ignore = "needs helm, dpkg, rpm and the image's program"]
 fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name).display().to_string();
-    let (out, calls) = (place("release"), place("calls"));
+    let (out, calls, temp) = (place("release"), place("calls"), place(""));
     fs::create_dir(place("bin")).unwrap();
-    for name in ["docker", "gh"] {
-        let script = format!("#!/bin/sh\necho {name} \"$@\" >>{calls}\n");
+    let helm = binary("helm").display().to_string();
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (name, answer) in [
+        ("cosign", String::new()),
+        ("gh", String::new()),
+        (
+            "docker",
+            format!(
+                "for word; do case $word in --metadata-file=*)
+                    echo '{{\"containerimage.digest\": \"{digest}\"}}' >\"${{word#*=}}\" ;; esac; done"
+            ),
+        ),
+        (
+            "helm",
+            format!("case $1 in push) echo Digest: {digest} >&2 ;; package) {helm} \"$@\" ;; esac"),
+        ),
+    ] {
+        let script = format!("#!/bin/sh\necho {name} \"$@\" >>{calls}\n{answer}\n");
         fs::write(place(&format!("bin/{name}")), script).unwrap();
     }
     sh(&format!("chmod +x {}/*", place("bin")));
@@ -36,15 +85,15 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
         symlink(path(name), place(name)).unwrap();
     }
     let arch = sh("dpkg --print-architecture").trim().to_owned();
-    let parts = std::env::var("ORGDATA_REAL_PARTS").unwrap();
     let (bin, built) = (place("bin"), place("built"));
     let export = format!(
-        "export PATH='{bin}:{parts}':\"$PATH\" BUILT='{built}' OUT='{out}' ARCH={arch}
-        export IMAGE=registry.example.com/orgdata-exporter SOURCE=https://example.com/orgdata-exporter
+        "export PATH='{bin}':\"$PATH\" BUILT='{built}' OUT='{out}' ARCH={arch}
+        export IMAGE=registry.example.com/Orgdata-Exporter SOURCE=https://example.com/orgdata-exporter
+        export CHARTS=registry.example.com/Orgdata-Exporter/charts RUNNER_TEMP='{temp}' GITHUB_OUTPUT='{temp}/output'
         export GITHUB_REF_NAME=v{VERSION} GITHUB_ACTOR=someone ORGDATA_BUILDER=urn:example TOKEN=secret\n"
     );
     let workflow = yaml(".github/workflows/release.yaml");
-    for job in ["program", "packages", "image", "release"] {
+    for job in ["program", "packages", "image", "chart", "release"] {
         for step in array(&workflow["jobs"][job]["steps"]) {
             let Some(run) = step["run"].as_str() else {
                 continue;
@@ -65,12 +114,15 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
 
     let name = format!("orgdata-exporter-{VERSION}-linux-{arch}");
     let package = format!("orgdata-exporter_{VERSION}_{arch}.deb");
+    let cpu = std::env::consts::ARCH;
+    let rpm = format!("orgdata-exporter-{VERSION}-1.{cpu}.rpm");
     let wanted = [
         &*format!("orgdata-exporter-{VERSION}.tgz"),
         &format!("{name}.provenance.json"),
         &format!("{name}.sbom.cdx.json"),
         &format!("{name}.tar.gz"),
         &package,
+        &rpm,
         "SHA256SUMS",
     ];
     let made = sh(&format!("export LC_ALL=C; ls {out}"));
@@ -81,6 +133,12 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     for call in [
         "docker login registry.example.com --username someone",
         "--platform linux/amd64,linux/arm64 --push",
+        &format!("cosign sign --yes registry.example.com/orgdata-exporter@{digest}\n"),
+        "helm registry login registry.example.com --username someone",
+        "oci://registry.example.com/orgdata-exporter/charts\n",
+        &format!(
+            "cosign sign --yes registry.example.com/orgdata-exporter/charts/orgdata-exporter@{digest}\n"
+        ),
         "gh release create v",
     ] {
         assert!(calls.contains(call), "{call}: {calls}");
@@ -111,6 +169,23 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let field = sh(&format!("dpkg-deb --field {out}/{package} Architecture"));
     assert_eq!(field.trim(), arch);
 
+    assert_installs_and_leaves_only_the_state(
+        &place("debian"),
+        "mkdir -p var/lib/dpkg/updates var/lib/dpkg/info; touch var/lib/dpkg/status",
+        &format!("dpkg --root=$PWD --install {out}/{package}"),
+        "dpkg --root=$PWD --purge orgdata-exporter",
+    );
+    // The script after a removal needs these two. This machine's package manager does not know them, so rpm would miss them.
+    let requires = sh(&format!("rpm -qp --requires {out}/{rpm} | sort -u"));
+    let others = requires.lines().filter(|line| !line.contains('('));
+    assert_eq!(others.collect::<Vec<_>>(), ["/bin/sh"], "{requires}");
+    assert_installs_and_leaves_only_the_state(
+        &place("rpm"),
+        "for program in /bin/sh /bin/rmdir; do cp --parents -L $(ldd $program | grep -o '/[^ ]*') $program .; done",
+        &format!("rpm --root $PWD --dbpath /rpmdb --install --nodeps {out}/{rpm}"),
+        "rpm --root $PWD --dbpath /rpmdb --erase orgdata-exporter",
+    );
+
     let document = |kind: &str| -> Value {
         let read = fs::read(format!("{out}/{name}.{kind}.json")).unwrap();
         serde_json::from_slice(&read).unwrap()
@@ -126,9 +201,11 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let archive = format!("{out}/{}", wanted[0]);
     let chart = sh(&format!("tar -xzOf {archive} orgdata-exporter/Chart.yaml"));
     assert!(chart.contains("home: https://example.com/orgdata-exporter\n"));
-    let digest = sh(&format!(
+    let image = format!("image: registry.example.com/orgdata-exporter:{VERSION}\n");
+    assert!(chart.contains(&image), "{chart}");
+    let digests = sh(&format!(
         "sha256sum {program} | cut -d' ' -f1; sha256sum {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
     ));
     let stated = text(&document("provenance")["subject"][0]["digest"]["sha256"]);
-    assert_eq!(digest, format!("{stated}\n{stated}\n"));
+    assert_eq!(digests, format!("{stated}\n{stated}\n"));
 }

@@ -453,7 +453,12 @@ fn not_connected(error: reqwest::Error) -> ApiError {
     let cause = causes
         .last()
         .map(|cause| one_line(&cause.to_string(), MAX_SHOWN));
-    let mut text = format!("{problem}: {}", cause.unwrap_or_default());
+    let cause = cause.unwrap_or_default();
+    if cause.contains("failed to lookup address information") {
+        let text = format!("cannot resolve {host}; check --api.base-url");
+        return ApiError::new(R::Connect, text);
+    }
+    let mut text = format!("{problem}: {cause}");
     if text.contains("UnknownIssuer") {
         text.push_str("; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
     }

@@ -158,8 +158,8 @@ pub(crate) fn of_grpc(code: Code, said: &str, retry_after: Option<Duration>) -> 
 
 /// Returns the verdict for a connection that failed, before or after it was made.
 pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str) -> Verdict {
-    let error = error_chain(error);
-    let mut message = with_phrases("connection failed".to_owned(), &error);
+    let mut message = with_phrases("connection failed".to_owned(), &error_chain(error));
+    let causes = std::iter::successors(Some(error), |&error| error.source());
     // A server of another protocol, or one that wants a certificate, closes the connection.
     if is_connected {
         message +=
@@ -167,7 +167,7 @@ pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str
     }
     // The last words of the peer may be part of the error.
     Verdict::Refused(Refusal {
-        said: beginning(&error),
+        said: beginning(&causes.map(ToString::to_string).last().unwrap_or_default()),
         ..Refusal::new(Reason::Connect, message)
     })
 }

@@ -133,7 +133,7 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let plain = api.base_url().replace("http://", "https://");
     let secure = web_config::Server::start(web_config::TLS).await;
     let tls = secure.url("https", "");
-    let unknown = "failed to lookup | --api.base-url";
+    let unknown = "cannot resolve no-such-host.invalid | --api.base-url";
     let refused = "Connection refused | --api.base-url";
     for (url, words) in [
         ("https://no-such-host.invalid", unknown),

@@ -1,6 +1,7 @@
 //! `deploy/kubernetes` agrees with the program and with `dashboards/`. `tests/real/kubernetes.rs` tests what kustomize makes of it.
 
 mod units;
+mod workflows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

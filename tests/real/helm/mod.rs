@@ -2,6 +2,7 @@
 
 mod equal;
 mod notes;
+mod published;
 mod rendered;
 mod values;
 

@@ -29,6 +29,12 @@
 {{- if and .Values.collector.enabled (eq .Values.otlp.protocol "http/protobuf") -}}
 {{- fail "collector.enabled and otlp.protocol http/protobuf are both set: the collector of this release takes gRPC" -}}
 {{- end -}}
+{{- if and .Values.web.certificate.enabled (ne .Values.web.scheme "HTTPS") -}}
+{{- fail "web.certificate.enabled needs web.scheme HTTPS: probes and monitors would ask without TLS" -}}
+{{- end -}}
+{{- if and .Values.web.certificate.enabled (not .Values.web.certificate.issuerRef.name) -}}
+{{- fail "web.certificate.issuerRef.name is missing: the Issuer of cert-manager that signs the certificate" -}}
+{{- end -}}
 {{- range .Values.extraEnv -}}
 {{- if eq .name "ORGDATA_API_KEY" -}}
 {{- fail "extraEnv: ORGDATA_API_KEY would show the key to whoever may read the pod; use api.existingSecret, which is mounted as a file" -}}

@@ -153,9 +153,14 @@ httpGet:
   mountPath: /etc/orgdata-exporter/hash-key
   readOnly: true
 {{- end }}
-{{- if .Values.web.configSecret }}
+{{- if or .Values.web.configSecret .Values.web.certificate.enabled }}
 - name: web
   mountPath: /etc/orgdata-exporter/web
+  readOnly: true
+{{- end }}
+{{- if .Values.web.certificate.enabled }}
+- name: web-tls
+  mountPath: /etc/orgdata-exporter/web-tls
   readOnly: true
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
@@ -185,10 +190,21 @@ httpGet:
     secretName: {{ . | quote }}
     defaultMode: 292
 {{- end }}
-{{- with .Values.web.configSecret }}
+{{- if .Values.web.configSecret }}
 - name: web
   secret:
-    secretName: {{ . | quote }}
+    secretName: {{ .Values.web.configSecret | quote }}
+    defaultMode: 292
+{{- else if .Values.web.certificate.enabled }}
+- name: web
+  configMap:
+    name: {{ printf "%s-web" (include "orgdata-exporter.fullname" .) | quote }}
+{{- end }}
+{{- if .Values.web.certificate.enabled }}
+- name: web-tls
+  secret:
+    secretName: {{ printf "%s-web-tls" (include "orgdata-exporter.fullname" .) | quote }}
+    optional: false
     defaultMode: 292
 {{- end }}
 {{- with .Values.extraVolumes }}

@@ -41,7 +41,7 @@
   "ORGDATA_OTLP_REDACT" (join "," $values.otlp.redact)
   "ORGDATA_STATE_PATH" "/var/lib/orgdata-exporter/state.db"
   "ORGDATA_STATE_MAX_SIZE" $values.state.maxSize
-  "ORGDATA_WEB_CONFIG_FILE" (ternary "/etc/orgdata-exporter/web/web.yml" "" (ne $values.web.configSecret ""))
+  "ORGDATA_WEB_CONFIG_FILE" (ternary "/etc/orgdata-exporter/web/web.yml" "" (or $values.web.certificate.enabled (ne $values.web.configSecret "")))
   "ORGDATA_WEB_TELEMETRY_PATH" $values.web.telemetryPath
   "ORGDATA_LOG_LEVEL" $values.log.level
   "ORGDATA_LOG_FORMAT" $values.log.format
