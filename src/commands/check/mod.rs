@@ -1,8 +1,8 @@
 //! The command `check`: looks at everything that the exporter needs and prints, one line each, what is good, what is
 //! wrong, and what to do.
 //!
-//! It changes nothing: it creates no file, moves no cursor and sends no record. No probe takes longer than ten seconds,
-//! and independent probes run at the same time.
+//! It changes nothing: it creates no file, moves no cursor and sends no record. No request takes longer than ten seconds,
+//! and independent ones run at the same time.
 
 mod collector;
 mod given;
