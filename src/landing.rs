@@ -148,8 +148,8 @@ fn audit(metrics: &Metrics) -> Markup {
             }
             @if held > 0 {
                 p.muted {
-                    "Prometheus sees the latest increase of " (held) " series "
-                    (shown_duration(hold)) " after its first scrape of them (--metrics.zero-hold), so that increase() sees it too."
+                    "This page has the current values. Prometheus sees those of " (held) " series "
+                    (shown_duration(hold)) " after its first scrape of them (--metrics.zero-hold), so that increase() counts them."
                 }
             }
         }

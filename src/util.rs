@@ -52,7 +52,7 @@ pub(crate) fn shown_wait(wait: Duration) -> FormattedDuration {
 /// Returns the end of a log message: what to do if trying again does not help.
 pub(crate) fn advice(must_act: bool) -> &'static str {
     if must_act {
-        "; run \"orgdata-exporter check\""
+        "; run \"orgdata-exporter check\" with the same flags"
     } else {
         ""
     }

@@ -131,8 +131,9 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
     // A password in it must not be shown.
     let base_url = BaseUrl::parse(text).map_err(|error| format!("--api.base-url: {error}"))?;
     let shown = base_url.to_string();
-    if shown.ends_with("/v1") {
-        return Err(format!("--api.base-url {shown:?}: remove /v1"));
+    let mut ends = ["/v1", "/v1/audit-logs", "/v1/tickets"].into_iter();
+    if let Some(end) = ends.find(|end| shown.ends_with(end)) {
+        return Err(format!("--api.base-url {shown:?}: remove {end}"));
     }
     if base_url.is_plain_remote() && !flags.api.allow_plain_http {
         return Err(format!(

@@ -93,6 +93,9 @@ pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
         Action::List(args) => list(&letters, &args, &mut io::stdout().lock()),
         Action::Replay(args) => {
             let queued = letters.replay(&select(&letters, &args)?)?;
+            if queued == 0 {
+                return print("There are no dead letters to queue.\n");
+            }
             print(format!(
                 "{queued} queued; a running exporter sends them within seconds, otherwise the next one to start; without a collector, nothing sends them (--otlp.endpoint)\n"
             ))

@@ -57,7 +57,10 @@ pub async fn run(args: &ProbeArgs) -> Result<(), Failure> {
         }
     })?;
     match report.answers.iter().any(|answer| answer.advice.is_some()) {
-        _ if report.is_unreadable => Err(Failure::new(2, "")),
+        _ if report.is_unreadable => Err(Failure::new(
+            2,
+            "a listing cannot be read; run \"orgdata-exporter check\" with the same flags, which says why",
+        )),
         true => Err(Failure::new(1, "")),
         false => Ok(()),
     }
@@ -84,9 +87,14 @@ fn write_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "{:width$}  {yellow}{advice}{yellow:#}", "")?;
         }
     }
+    let verdict = match report.answers.iter().any(|answer| answer.advice.is_some()) {
+        _ if report.is_unreadable => "",
+        true => "The exporter would work badly: the lines above say what to do. ",
+        false => "The exporter copes with everything that was found. ",
+    };
+    let requests = report.requests;
     writeln!(
         out,
-        "\n{} of at most {MAX_REQUESTS} requests were sent.",
-        report.requests
+        "\n{verdict}{requests} of at most {MAX_REQUESTS} requests were sent."
     )
 }

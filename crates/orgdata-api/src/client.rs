@@ -443,9 +443,11 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, ApiError>
 
 /// Returns why there is no connection, and what to do if that is known.
 fn not_connected(error: reqwest::Error) -> ApiError {
-    let host = error.url().and_then(Url::host_str).unwrap_or_default();
+    let url = error.url();
+    let host = url.and_then(Url::host_str).unwrap_or_default();
+    let port = url.and_then(Url::port_or_known_default).unwrap_or_default();
     let problem = match error.is_connect() {
-        true => format!("cannot connect to {host}"),
+        true => format!("cannot connect to {host}, port {port}"),
         false => "the connection broke before an answer".to_owned(),
     };
     // The libraries in between only say that there was an error.
@@ -454,9 +456,18 @@ fn not_connected(error: reqwest::Error) -> ApiError {
         .last()
         .map(|cause| one_line(&cause.to_string(), MAX_SHOWN));
     let cause = cause.unwrap_or_default();
-    if cause.contains("failed to lookup address information") {
-        let text = format!("cannot resolve {host}; check --api.base-url");
-        return ApiError::new(R::Connect, text);
+    let known = [
+        (
+            "failed to lookup address information",
+            format!("cannot resolve {host}"),
+        ),
+        (
+            "Connection refused",
+            format!("nothing listens at {host}, port {port}"),
+        ),
+    ];
+    if let Some((_, problem)) = known.iter().find(|(words, _)| cause.contains(words)) {
+        return ApiError::new(R::Connect, format!("{problem}; check --api.base-url"));
     }
     let mut text = format!("{problem}: {cause}");
     if text.contains("UnknownIssuer") {

@@ -23,7 +23,7 @@ pub struct BackfillArgs {
     pub from: Start,
     /// The end, excluded: now, a duration ago, a time, or live: the time at which the counters of the exporter of --state.path start, or with
     /// --to otlp its log records
-    /// [default: live; now with --to otlp if there is no such state file]. With --to openmetrics, the default must be three hours ago
+    /// [default: live; now with --to otlp if there is no such state file]. With --to openmetrics, the default has to be three hours ago by now
     #[arg(long, value_name = "WHEN", value_parser = until)]
     pub until: Option<String>,
     /// Only count the entries; needs neither FILE nor a collector, but checks --from and --until

@@ -50,7 +50,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
         Some(path) => file::write(&path, &plan.args.label, &counts, &counter.grid),
         None => Ok(counts.summary()),
     });
-    let again = "nothing was written; run the same command again";
+    let again = "nothing was written; run the same command again when this is corrected";
     print(&report.map_err(|failure| failure.and(again))?)
 }
 

@@ -90,13 +90,17 @@ fn advise(
         R::Unauthorized | R::Forbidden => {
             let (scope, place) = (endpoint.scope(), place_of_key(settings));
             let one = |scope| format!("the scope {scope}");
+            let correct = match error.reason() {
+                R::Unauthorized => "correct the key, or ",
+                _ => "",
+            };
             let (scopes, or) = match endpoint {
                 _ if is_needed => (scopes_of(settings), ""),
                 Endpoint::AuditLogs => (one(scope), ", or do without: --audit.enabled=false"),
                 Endpoint::Tickets => (one(scope), ", or do without: --tickets.enabled=false"),
             };
             &format!(
-                "create a key with {scopes} in the API's settings, under API keys, and put it into {place}{or}"
+                "{correct}create a key with {scopes} in the API's settings, under API keys, and put it into {place}{or}"
             )
         }
         R::Refused if matches!(error.status(), Some(400 | 422)) => {

@@ -134,7 +134,7 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let secure = web_config::Server::start(web_config::TLS).await;
     let tls = secure.url("https", "");
     let unknown = "cannot resolve no-such-host.invalid | --api.base-url";
-    let refused = "Connection refused | --api.base-url";
+    let refused = "nothing listens at 127.0.0.1, port | --api.base-url";
     for (url, words) in [
         ("https://no-such-host.invalid", unknown),
         ("http://127.0.0.1:1", refused),

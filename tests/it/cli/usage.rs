@@ -52,6 +52,7 @@ dead-letters => list, replay, drop
 --api.base-url=https://api.example.com/?key=hunter2 => --api.base-url | api.example.com
 --api.base-url=user:hunter2@api.example.com => --api.base-url | api.example.com
 --api.base-url=https://api.example.com/v1/ => api.example.com/v1 | remove /v1
+--api.base-url=https://api.example.com/v1/audit-logs => remove /v1/audit-logs
 --api.base-url=http://10.0.0.1 => 10.0.0.1 | https:// | --api.allow-plain-http
 --api.ca-file=/nonexistent.pem --state.path=:memory: URL => --api.ca-file | /nonexistent.pem
 --audit.pol-interval=15s URL => --audit.pol-interval' found; tip: a | --audit.poll-interval
