@@ -10,6 +10,9 @@ use super::{Outcome, bad, good, warning};
 use crate::relay::Delivery;
 use crate::util::sanitize;
 
+/// The end of a message that says that nothing listens at a port.
+const REFUSED: &str = ": connection refused";
+
 /// Sends a request without records.
 pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Outcome {
     let connection = match delivery.map(|delivery| &delivery.target) {
@@ -26,6 +29,13 @@ pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Outco
     let Verdict::Refused(refusal) = sender.export(Bytes::new()).await else {
         return good(format!("{connection} accepts log records"));
     };
+    // Nothing else can be wrong, and the libraries add no more than a number.
+    if refusal.message.ends_with(REFUSED) {
+        let message = refusal.message;
+        return warning(format!(
+            "{connection}: {message}; start the collector, or correct --otlp.endpoint"
+        ));
+    }
     let secrets = secrets(&connection);
     let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
     let words = match sanitize(&refusal.said, &secrets) {
