@@ -23,7 +23,7 @@ const ODD: [(&str, &[(&str, &str)]); 6] = [
     ("unknown deal", &[("dealIds", "999999999999")]),
     (
         "unknown e-mail address",
-        &[("actorUserEmails", "nobody@orgdata-exporter.invalid")],
+        &[("actorUserEmails", "probe@orgdata-exporter.invalid")],
     ),
 ];
 
