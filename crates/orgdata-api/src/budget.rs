@@ -181,4 +181,34 @@ mod tests {
             assert!((95..=105).contains(&sent), "{sent} of 300 in a minute");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_gives_up_blocks_no_other() {
+        let budget = Arc::new(Budget::new(1.0));
+        turn(&budget).await;
+        let first = tokio::spawn({
+            let budget = budget.clone();
+            async move { budget.acquire(Endpoint::AuditLogs).await }
+        });
+        tokio::task::yield_now().await;
+        first.abort();
+        let _ = first.await;
+        assert!(turn(&budget).await <= Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_belongs_to_its_endpoint_and_a_rate_limit_to_both_for_a_while() {
+        let left = async |budget: &Budget| {
+            let [audit, tickets] = Endpoint::ALL.map(|endpoint| budget.acquire(endpoint));
+            let left = |turn: Result<(), Duration>| turn.err().map_or(0, |left| left.as_secs());
+            (left(audit.await), left(tickets.await))
+        };
+        for (is_rate_limit, expected) in [(false, (0, 3600)), (true, (180, 3600))] {
+            let budget = Budget::new(100.0);
+            budget.pause(Endpoint::Tickets, Duration::from_secs(3600), is_rate_limit);
+            assert_eq!(left(&budget).await, expected);
+            tokio::time::advance(Duration::from_secs(200)).await;
+            assert_eq!(left(&budget).await, (0, 3400));
+        }
+    }
 }

@@ -190,6 +190,61 @@ fn seconds(wait: Duration) -> humantime::FormattedDuration {
 mod tests {
     use super::*;
 
+    const KEY: &str = "sk_live/abc";
+
+    fn failed<'a>(status: u16, content_type: &'a str, body: &'a str) -> Failed<'a> {
+        Failed {
+            status,
+            content_type,
+            retry_after: None,
+            body,
+            secrets: &[KEY],
+        }
+    }
+
+    fn from(status: u16, content_type: &str, body: &str) -> ApiError {
+        ApiError::from_status(&failed(status, content_type, body), "tickets:read")
+    }
+
+    #[test]
+    fn the_labels_of_failures_do_not_change() {
+        let labels = FailureReason::ALL.map(FailureReason::as_str).join(" ");
+        assert_eq!(
+            labels,
+            "key connect timeout unauthorized forbidden rate_limited server_error refused malformed too_large"
+        );
+    }
+
+    #[test]
+    fn a_body_that_is_not_a_page_is_not_repeated() {
+        let body = format!(r#"{{"items":"{}"}}"#, "secret ".repeat(300_000));
+        let error = crate::TicketPage::parse(body.clone(), None).expect_err("not a page");
+        let error = ApiError::from_body(&failed(200, "application/json", &body), &error);
+        assert_eq!(
+            error.to_string(),
+            "HTTP 200: the answer is not a page of this listing: items is a string instead of an array"
+        );
+    }
+
+    #[test]
+    fn the_key_and_addresses_that_the_service_repeats_are_not_shown() {
+        for body in [
+            r#"{"message":"Unknown key sk_live\/abc of ada@example.com"}"#,
+            r#"{"error":"Unknown","issues":[{"path":["key"],"received":["sk_live\u002fabc","ada\u0040example.com"]}]}"#,
+            "<p>Unknown key sk_live&#x2F;abc of ada&#64;example.com",
+            "Unknown key sk_live%2Fabc of ada%40example.com",
+        ] {
+            for status in [400, 401, 502] {
+                let error = from(status, "", body);
+                let text = error.to_string();
+                assert!(text.contains("Unknown"), "{text}");
+                for secret in ["abc", "ada", "example"] {
+                    assert!(!text.contains(secret), "{text}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_body_of_any_size_takes_linear_time_and_is_one_bounded_line() {
         let started = std::time::Instant::now();
@@ -200,17 +255,30 @@ mod tests {
             format!(r#"{{"error":"e","issues":[{}"#, issues.repeat(10_000)),
             format!(r#"{{"error":"e","issues":[{}{{}}]}}"#, issues.repeat(20)),
         ] {
-            let failed = Failed {
-                status: 400,
-                content_type: "application/json",
-                retry_after: None,
-                body: &body,
-                secrets: &["demo-key"],
-            };
-            let text = ApiError::from_status(&failed, "tickets:read").to_string();
+            let text = from(400, "application/json", &body).to_string();
             let is_line = text.len() < 300 && !text.contains(char::is_control);
             assert!(is_line, "{text}");
         }
         assert!(started.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_delay_is_shown_as_it_is_applied() {
+        let error = ApiError::from_status(
+            &Failed {
+                retry_after: Some(LONGEST_PAUSE),
+                ..failed(429, "", "")
+            },
+            "tickets:read",
+        );
+        assert_eq!(
+            error.to_string(),
+            "HTTP 429: too many requests, asked to wait 1h"
+        );
+        let paused = ApiError::paused(Duration::from_millis(59_001));
+        assert_eq!(
+            paused.to_string(),
+            "the API asked for a pause; the next request is in 1m"
+        );
     }
 }

@@ -8,6 +8,9 @@ use http::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
+/// The maximum size of a key file, in bytes. A larger one is another file.
+const MAX_KEY_BYTES: usize = 16 * 1024;
+
 /// The variable that holds the key if no file is named.
 pub const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
 
@@ -78,6 +81,11 @@ fn header_from_file(path: &Path, text: io::Result<Vec<u8>>) -> Result<HeaderValu
 
 /// Makes a header value of a key without surrounding white space, such as an editor's newline.
 fn header(text: &[u8], source: &str) -> Result<HeaderValue, String> {
+    if text.len() > MAX_KEY_BYTES {
+        return Err(format!(
+            "{source} is larger than {MAX_KEY_BYTES} bytes; it cannot be an API key"
+        ));
+    }
     let key = text.trim_ascii();
     if key.is_empty() {
         return Err(format!("the API key in {source} is empty"));

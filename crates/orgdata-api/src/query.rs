@@ -115,6 +115,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_path_stays_and_a_trailing_slash_goes() {
+        for (text, base) in [
+            ("https://api.example.com", "https://api.example.com"),
+            ("https://api.example.com/", "https://api.example.com"),
+            (
+                "http://[::1]:8080/base/path//",
+                "http://[::1]:8080/base/path",
+            ),
+        ] {
+            let joined = BaseUrl::parse(text).expect("valid").join("/v1/tickets");
+            assert_eq!(joined.as_str(), format!("{base}/v1/tickets"));
+        }
+    }
+
+    #[test]
     fn other_texts_are_refused() {
         let texts = "api.example.com?key=1 localhost:8080 ftp://x https://u:p@x u:p@x https://x/?key=1 https://";
         for text in texts.split(' ') {
@@ -129,6 +144,17 @@ mod tests {
         assert!(!safe.split(' ').any(is_risk));
         let risks = "http://api.example http://127.evil.example http://x.localhost";
         assert!(risks.split(' ').all(is_risk));
+    }
+
+    #[test]
+    fn one_value_is_sent_alone_and_several_as_an_array() {
+        let filters = Filters {
+            activity_types: vec!["A".into()],
+            deal_ids: vec!["1".into(), "2".into()],
+            ..Filters::default()
+        };
+        let query: Vec<String> = filters.query().map(|(a, b)| format!("{a}={b}")).collect();
+        assert_eq!(query, ["activityTypes=A", "dealIds[]=1", "dealIds[]=2"]);
     }
 
     #[test]

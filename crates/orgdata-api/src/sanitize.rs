@@ -113,6 +113,13 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_looks_escaped_itself_is_removed() {
+        for key in [r"abc\ndef", "abc%41def", "abc&lt;def"] {
+            assert_eq!(sanitize(&format!("<{key}>"), &[key]), "<[secret]>", "{key}");
+        }
+    }
+
+    #[test]
     fn a_secret_at_the_end_of_the_examined_part_is_removed() {
         for escaped in [KEY, "sk%5Flive%2Fa%2Bb%3Dc%26d"] {
             for visible in MAX_EXAMINED - escaped.len()..MAX_EXAMINED {
@@ -147,6 +154,16 @@ mod tests {
         let long = sanitize(&"é".repeat(5000), &[]);
         assert!(long.chars().count() == MAX_SHOWN && long.ends_with('…'));
         assert_eq!(sanitize("caf\u{e9} 日本", &[]), "café 日本");
+    }
+
+    #[test]
+    fn a_hostile_text_takes_linear_time() {
+        let started = std::time::Instant::now();
+        for text in ["!%40", "a@", "%25", "&amp;", "\\\\", "&#", "\\u00", "%"] {
+            let long = text.repeat(1_000_000);
+            assert!(sanitize(&long, &[&"a@".repeat(1000)]).chars().count() <= MAX_SHOWN);
+        }
+        assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
     }
 
     #[test]

@@ -131,13 +131,19 @@ fn spans_have_their_own_variables_and_path() {
 }
 
 #[test]
-fn the_variables_of_log_records_win() {
-    let unset = connection(&[]);
-    assert_eq!((unset.timeout.as_secs(), unset.gzip), (10, false));
+fn the_variables_of_log_records_win_and_empty_ones_are_unset() {
+    let defaults = connection(&[]);
+    assert_eq!(
+        (defaults.timeout, defaults.gzip),
+        (Duration::from_secs(10), false)
+    );
+    assert!(defaults.headers.is_empty() && defaults.certificate.is_none());
+    assert!(defaults.client.is_none());
     let connection = connection(&[
         ("TIMEOUT", "1000"),
         ("LOGS_TIMEOUT", "2500"),
         ("COMPRESSION", "gzip"),
+        ("LOGS_COMPRESSION", " "),
         ("HEADERS", "a=1,authorization=Bearer%20secret"),
         ("CERTIFICATE", "/ca.pem"),
         ("CLIENT_CERTIFICATE", "/client.pem"),
@@ -262,14 +268,21 @@ fn the_environment_wins_over_the_own_resource() {
 
 #[test]
 fn loopback_is_an_address_or_localhost() {
-    let is_loopback = |host| plain(&format!("http://{host}:4318")).is_loopback();
-    assert!(
-        ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"]
-            .into_iter()
-            .all(is_loopback)
-    );
-    let others = ["127.evil.example", "x.localhost", "10.0.0.1"];
-    assert!(!others.into_iter().any(is_loopback));
+    for (host, expected) in [
+        ("127.0.0.1", true),
+        ("127.9.9.9", true),
+        ("[::1]", true),
+        ("localhost", true),
+        ("127.evil.example", false),
+        ("x.localhost", false),
+        ("10.0.0.1", false),
+    ] {
+        assert_eq!(
+            plain(&format!("http://{host}:4318")).is_loopback(),
+            expected,
+            "{host}"
+        );
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn write(out: &mut impl Write, is_cut: &mut bool, lines: &[u8]) -> io::Result<()
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::{Envelope, Meta, RecordWriter, Redaction, Scalar};
@@ -120,20 +120,33 @@ mod tests {
         assert!(line.ends_with(b"\n") && line.iter().filter(|byte| **byte == b'\n').count() == 1);
         let read: Value = serde_json::from_slice(&line).expect("JSON");
         let logs = &read["resourceLogs"][0];
+        let attribute = json!({ "key": "service.name", "value": { "stringValue": "test" } });
+        assert_eq!(logs["resource"]["attributes"], json!([attribute]));
         let record = &logs["scopeLogs"][0]["logRecords"][0];
-        for (found, expected) in [
+        let member = |key: &str, value: Value| json!({ "key": key, "value": value });
+        let list = json!([{ "stringValue": "a\n\"b\"" }, { "kvlistValue": { "values": [] } }]);
+        let members = json!([
+            member("id", json!({ "intValue": "9007199254740993" })),
+            member("ratio", json!({ "doubleValue": 0.5 })),
+            member("ok", json!({ "boolValue": true })),
+            member("none", json!({})),
+            member("list", json!({ "arrayValue": { "values": list } })),
+        ]);
+        for (field, expected) in [
+            ("timeUnixNano", json!("1700000000123456789")),
+            ("observedTimeUnixNano", json!("1700000001000000000")),
+            ("severityNumber", json!(9)),
+            ("severityText", json!("INFO")),
+            ("eventName", json!("task.done")),
+            ("traceId", json!("ab".repeat(16))),
+            ("spanId", json!("0c".repeat(8))),
             (
-                &logs["resource"]["attributes"][0]["key"],
-                "service.name".to_owned(),
+                "attributes",
+                json!([member("user.id", json!({ "intValue": "-5" }))]),
             ),
-            (&record["timeUnixNano"], "1700000000123456789".to_owned()),
-            (&record["traceId"], "ab".repeat(16)),
-            (
-                &record["attributes"][0]["value"]["intValue"],
-                "-5".to_owned(),
-            ),
+            ("body", json!({ "kvlistValue": { "values": members } })),
         ] {
-            assert_eq!(*found, expected);
+            assert_eq!(record[field], expected, "{field}");
         }
         let again: ExportLogsServiceRequest = serde_json::from_slice(&line).expect("OTLP JSON");
         assert_eq!(again.encode_to_vec(), request());

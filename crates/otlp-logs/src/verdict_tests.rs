@@ -148,3 +148,12 @@ fn a_message_is_the_status_and_known_phrases() {
     let is_bounded = |refusal: &Refusal| refusal.retry_after == Some(MAX_DELAY);
     assert!(matches!(verdict, Verdict::Refused(refusal) if is_bounded(&refusal)));
 }
+
+#[test]
+fn the_names_of_reasons_are_part_of_the_interface() {
+    let names = Reason::ALL.map(Reason::as_str).join(" ");
+    assert_eq!(
+        names,
+        "connect timeout unavailable rate_limited unauthorized wrong_endpoint too_large bad_record server_error"
+    );
+}
