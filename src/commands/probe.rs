@@ -46,17 +46,18 @@ pub async fn run(args: &ProbeArgs) -> Result<(), Failure> {
     let observer = Metrics::new(Duration::ZERO).api.clone();
     let client = Client::for_probe(settings.api, observer).map_err(Failure::in_settings)?;
     let report = orgdata_probe::probe(client, options).await;
+    let is_bad = report.answers.iter().any(|answer| answer.advice.is_some());
     // Removes the colours unless this is a terminal that wants them.
     let mut out = anstream::stdout().lock();
     printed(match args.format {
-        ReportFormat::Text => write_text(&report, &mut out),
+        ReportFormat::Text => write_text(&report, is_bad, &mut out),
         ReportFormat::Json => {
             let version = env!("CARGO_PKG_VERSION");
             let report = json!({ "version": version, "requests": report.requests, "answers": report.answers });
             writeln!(out, "{report:#}")
         }
     })?;
-    match report.answers.iter().any(|answer| answer.advice.is_some()) {
+    match is_bad {
         _ if report.is_unreadable => Err(Failure::new(
             2,
             "a listing cannot be read; run \"orgdata-exporter check\" with the same flags, which says why",
@@ -67,7 +68,7 @@ pub async fn run(args: &ProbeArgs) -> Result<(), Failure> {
 }
 
 /// Writes a paragraph for each question: answer and evidence, then what the exporter does about it, then what to do.
-fn write_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn write_text(report: &Report, is_bad: bool, out: &mut dyn Write) -> io::Result<()> {
     let names = report.answers.iter().map(|answer| answer.question.len());
     let width = names.max().unwrap_or(0);
     let (yellow, dimmed) = (AnsiColor::Yellow.on_default(), Style::new().dimmed());
@@ -87,7 +88,7 @@ fn write_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "{:width$}  {yellow}{advice}{yellow:#}", "")?;
         }
     }
-    let verdict = match report.answers.iter().any(|answer| answer.advice.is_some()) {
+    let verdict = match is_bad {
         _ if report.is_unreadable => "",
         true => "The exporter would work badly: the lines above say what to do. ",
         false => "The exporter copes with everything that was found. ",

@@ -456,23 +456,17 @@ fn not_connected(error: reqwest::Error) -> ApiError {
         .last()
         .map(|cause| one_line(&cause.to_string(), MAX_SHOWN));
     let cause = cause.unwrap_or_default();
-    let known = [
-        (
-            "failed to lookup address information",
-            format!("cannot resolve {host}"),
-        ),
-        (
-            "Connection refused",
-            format!("nothing listens at {host}, port {port}"),
-        ),
-    ];
-    if let Some((_, problem)) = known.iter().find(|(words, _)| cause.contains(words)) {
-        return ApiError::new(R::Connect, format!("{problem}; check --api.base-url"));
-    }
-    let mut text = format!("{problem}: {cause}");
-    if text.contains("UnknownIssuer") {
-        text.push_str("; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
-    }
+    let text = if cause.contains("failed to lookup address information") {
+        format!("cannot resolve {host}; check --api.base-url and any proxy")
+    } else if cause.contains("Connection refused") {
+        format!("nothing listens at {host}, port {port}; check --api.base-url and any proxy")
+    } else if cause.contains("UnknownIssuer") {
+        format!(
+            "{problem}: {cause}; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate"
+        )
+    } else {
+        format!("{problem}: {cause}")
+    };
     ApiError::new(R::Connect, text)
 }
 

@@ -88,19 +88,25 @@ fn advise(
     let advice = match error.reason() {
         R::Key => "put the key into it, on one line, readable for this user",
         R::Unauthorized | R::Forbidden => {
-            let (scope, place) = (endpoint.scope(), place_of_key(settings));
-            let one = |scope| format!("the scope {scope}");
+            let place = place_of_key(settings);
             let correct = match error.reason() {
                 R::Unauthorized => "correct the key, or ",
                 _ => "",
             };
-            let (scopes, or) = match endpoint {
-                _ if is_needed => (scopes_of(settings), ""),
-                Endpoint::AuditLogs => (one(scope), ", or do without: --audit.enabled=false"),
-                Endpoint::Tickets => (one(scope), ", or do without: --tickets.enabled=false"),
+            let scopes = match is_needed && settings.audit.is_some() && settings.tickets.is_some() {
+                true => format!(
+                    "scopes {}",
+                    Endpoint::ALL.map(Endpoint::scope).join(" and ")
+                ),
+                false => format!("scope {}", endpoint.scope()),
+            };
+            let or = match endpoint {
+                _ if is_needed => "",
+                Endpoint::AuditLogs => ", or do without: --audit.enabled=false",
+                Endpoint::Tickets => ", or do without: --tickets.enabled=false",
             };
             &format!(
-                "{correct}create a key with {scopes} in the API's settings, under API keys, and put it into {place}{or}"
+                "{correct}create a key with the {scopes} in the API's settings, under API keys, and put it into {place}{or}"
             )
         }
         R::Refused if matches!(error.status(), Some(400 | 422)) => {
@@ -128,16 +134,5 @@ fn place_of_key(settings: &ExporterSettings) -> String {
     match &settings.api.key {
         KeySource::File(path) => format!("the file {}", path.display()),
         KeySource::Value(_) => format!("the variable {KEY_VARIABLE}"),
-    }
-}
-
-/// Returns the scopes of the listings that are on.
-fn scopes_of(settings: &ExporterSettings) -> String {
-    let (audit, tickets) = (settings.audit.is_some(), settings.tickets.is_some());
-    let [audit_logs, tickets_too] = [Endpoint::AuditLogs, Endpoint::Tickets].map(Endpoint::scope);
-    match (audit, tickets) {
-        (true, true) => format!("the scopes {audit_logs} and {tickets_too}"),
-        (true, false) => format!("the scope {audit_logs}"),
-        _ => format!("the scope {tickets_too}"),
     }
 }
