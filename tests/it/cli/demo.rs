@@ -103,7 +103,7 @@ async fn it_takes_the_exporter_s_flags_and_says_that_the_usual_port_is_in_use() 
 #[tokio::test]
 async fn it_leaves_the_state_file_of_an_exporter_alone_and_names_the_collector() {
     let collector = Peer::grpc(4 << 20).await;
-    let endpoint = format!("http://{}", collector.address);
+    let endpoint = collector.url();
     let launch = launch(&["demo", "--web.listen-address=127.0.0.1:0"])
         .env("ORGDATA_STATE_PATH", "state.db")
         .otlp("grpc", &endpoint);

@@ -1,15 +1,26 @@
 //! The state file: what cannot be opened is refused with what to do, and a damaged one is set aside.
 
-use orgdata_simulator::Scope;
+use std::path::PathBuf;
+
+use orgdata_simulator::{Running, Scope};
 
 use super::{UP, organization};
-use crate::support::binary::{Launch, event_counts, exporter};
+use crate::support::binary::{Exporter, Launch, event_counts, exporter};
 use crate::support::collector_peer::Peer;
 
 async fn refused(launch: Launch, file: &str, status: i32, words: &str) {
     let words = format!("{file} | --state.path | {words}");
     let launch = launch.flag("--state.path", file);
     launch.refused(status, &words).await;
+}
+
+/// Starts an exporter with a state file, and waits until it works.
+async fn started(api: &Running) -> (Launch, PathBuf, Exporter) {
+    let launch = exporter(&api.base_url()).on_disk();
+    let running = launch.start();
+    running.until_value(UP, 1.0).await;
+    let file = launch.dir().join("state.db");
+    (launch, file, running)
 }
 
 #[tokio::test]
@@ -48,10 +59,7 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
 #[tokio::test]
 async fn a_file_in_use_is_refused_and_a_process_whose_file_is_taken_over_ends_with_status_3() {
     let api = organization().await;
-    let launch = exporter(&api.base_url()).on_disk();
-    let file = launch.dir().join("state.db");
-    let mut first = launch.start();
-    first.until_value(UP, 1.0).await;
+    let (launch, file, mut first) = started(&api).await;
     refused(launch.clone(), "state.db", 3, "another process").await;
     assert_eq!(first.value(UP).await, Some(1.0));
     std::fs::remove_file(file.with_extension("db.lock")).unwrap();
@@ -68,10 +76,7 @@ async fn a_file_in_use_is_refused_and_a_process_whose_file_is_taken_over_ends_wi
 #[tokio::test]
 async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
     let api = organization().await;
-    let launch = exporter(&api.base_url()).on_disk();
-    let file = launch.dir().join("state.db");
-    let mut running = launch.start();
-    running.until_value(UP, 1.0).await;
+    let (launch, file, mut running) = started(&api).await;
     // All but the first page is overwritten, as by a failing disk.
     let database = rusqlite::Connection::open(&file).unwrap();
     let sql = "PRAGMA user_version = 7; PRAGMA wal_checkpoint(TRUNCATE)";
@@ -114,7 +119,7 @@ async fn an_older_copy_put_back_counts_and_sends_again_what_came_after_it() {
     for is_running in [true, false] {
         let peer = Peer::http(1 << 20).await;
         let launch = launch.clone().state(&file);
-        let launch = launch.otlp("http/protobuf", &format!("http://{}", peer.address));
+        let launch = launch.otlp("http/protobuf", &peer.url());
         let mut exporter = launch.start();
         exporter.synced().await;
         let before = exporter.sum("orgdata_audit_events_total").await as u64;
