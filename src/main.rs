@@ -6,7 +6,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use orgdata_exporter::cli::{self, ExporterSettings, Flags};
 use orgdata_exporter::commands::{
     self, Cli, Command, Failure, backfill, check, completions, dead_letters, demo, healthcheck,
-    probe, simulate,
+    simulate,
 };
 use orgdata_exporter::telemetry::{Telemetry, span_provider};
 use orgdata_exporter::{app, shutdown};
@@ -62,7 +62,6 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
-        Some(Command::Probe(args)) => runtime.block_on(probe::run(&args)),
         Some(Command::Simulate(args)) => runtime.block_on(simulate::run(*args)),
         Some(Command::DeadLetters(args)) => dead_letters::run(args),
         Some(Command::Completions(args)) => completions::completions(&args),

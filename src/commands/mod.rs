@@ -7,7 +7,6 @@ pub mod completions;
 pub mod dead_letters;
 pub mod demo;
 pub mod healthcheck;
-pub mod probe;
 pub mod simulate;
 
 use std::io::{self, Write as _};
@@ -23,7 +22,6 @@ use check::CheckArgs;
 use completions::{CompletionsArgs, ManArgs};
 use dead_letters::DeadLettersArgs;
 use healthcheck::HealthcheckArgs;
-use probe::ProbeArgs;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -76,12 +74,6 @@ pub enum Command {
     Healthcheck(HealthcheckArgs),
     /// Print the manual page, as roff: `orgdata-exporter man | man -l -`
     Man(ManArgs),
-    /// Find out how the API behaves where its contract is silent: at most 80 requests, all of them GETs. Changes nothing
-    #[command(
-        after_help = "Exit status: 0 the exporter copes with everything found; 1 it would work badly, and the output says what to do; 2 a listing could not be read. \
-                      --format json holds no data of the organization and can be attached to a bug report."
-    )]
-    Probe(Box<ProbeArgs>),
     /// Run the simulator of the Organization Data API alone, with control endpoints for events and faults
     Simulate(Box<crate::simulator::Args>),
 }
@@ -95,13 +87,6 @@ fn check_writable(file: &Path) -> io::Result<()> {
         access(&file, Access::READ_OK | Access::WRITE_OK)?;
     }
     Ok(())
-}
-
-/// The form of a report.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ReportFormat {
-    Text,
-    Json,
 }
 
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.

@@ -1,10 +1,7 @@
 //! README and `docs/`: links lead somewhere, pages are short, and `docs/configuration.md` lists the flags.
 
-use std::collections::BTreeSet;
-
 use clap::CommandFactory as _;
 use orgdata_exporter::commands::Cli;
-use orgdata_probe::Question;
 
 use crate::support::files::{below, file, generated_part, links, path};
 
@@ -95,14 +92,4 @@ fn pages_are_short_and_links_lead_somewhere() {
             assert!(leads, "{name}: {link}");
         }
     }
-}
-
-#[test]
-fn the_page_about_probe_explains_every_question_and_answer() {
-    let page = file("docs/probe.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
-    let cells = rows.filter_map(|row| row.split("` |").next());
-    let explained: BTreeSet<&str> = cells.flat_map(|cell| cell.split("`, `")).collect();
-    let asked = Question::all().map(|question| question.name);
-    assert_eq!(asked.collect::<BTreeSet<_>>(), explained);
 }

@@ -35,7 +35,6 @@ mod health;
 mod healthcheck;
 mod histories;
 mod otlp;
-mod probe;
 mod recipes;
 mod self_metrics;
 mod spans;

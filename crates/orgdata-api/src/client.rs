@@ -103,19 +103,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the certificates of `ca_file` cannot be read or TLS cannot be set up.
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
-        let http = http_client(&settings, true)?;
-        Ok(Self::with(http, None, settings, observer))
-    }
-
-    /// Returns a client for [`Client::get`], which leaves bodies compressed.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Client::new`].
-    pub fn for_probe(
-        settings: Settings,
-        observer: impl Observer + 'static,
-    ) -> Result<Self, String> {
-        let http = http_client(&settings, false)?;
+        let http = http_client(&settings)?;
         Ok(Self::with(http, None, settings, observer))
     }
 
@@ -167,47 +155,8 @@ impl Client {
         self.page(Endpoint::Tickets, query, TicketPage::parse).await
     }
 
-    /// Sends one GET with these parameters when it is its turn, without retries, and returns the response as it came.
-    ///
-    /// # Errors
-    /// Returns an error if there is no response, or the service asked for a pause.
-    pub async fn get(
-        &self,
-        endpoint: Endpoint,
-        query: &[(&str, &str)],
-    ) -> Result<Response<Vec<u8>>, ApiError> {
-        let turn = self.0.budget.acquire(endpoint).await;
-        turn.map_err(ApiError::paused)?;
-        let deadline = Instant::now() + self.0.settings.timeout;
-        let key = self.key(deadline).await?;
-        let request = self.0.http.get(self.url(endpoint)).query(query);
-        let request = request.header("accept-encoding", "gzip");
-        let received = self.exchange(request, &key, deadline).await?;
-        self.pause(endpoint, received.status(), received.headers());
-        Ok(received)
-    }
-
-    async fn key(&self, deadline: Instant) -> Result<HeaderValue, ApiError> {
-        let settings = &self.0.settings;
-        let key = settings.key.header(settings.read_file, deadline).await;
-        key.map_err(|message| ApiError::new(R::Key, message))
-    }
-
     fn url(&self, endpoint: Endpoint) -> Url {
         self.0.settings.base_url.join(endpoint.path())
-    }
-
-    /// Sends nothing for as long as a response that is no success asks for, and returns that time.
-    fn pause(
-        &self,
-        endpoint: Endpoint,
-        status: StatusCode,
-        headers: &HeaderMap,
-    ) -> Option<Duration> {
-        let wait = retry_after(headers).filter(|_| !status.is_success())?;
-        let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
-        self.0.budget.pause(endpoint, wait, is_rate_limit);
-        Some(wait)
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
@@ -252,8 +201,11 @@ impl Client {
         query: &[(&str, String)],
         parse: Parse<P>,
     ) -> Result<P, ApiError> {
-        let deadline = Instant::now() + self.0.settings.timeout;
-        let (key, url) = (self.key(deadline).await?, self.url(endpoint));
+        let settings = &self.0.settings;
+        let deadline = Instant::now() + settings.timeout;
+        let key = settings.key.header(settings.read_file, deadline).await;
+        let key = key.map_err(|message| ApiError::new(R::Key, message))?;
+        let url = self.url(endpoint);
         let span = tracing::info_span!(
             "GET",
             otel.name = format!("GET {}", endpoint.path()),
@@ -341,7 +293,11 @@ impl Client {
         let encoded = STANDARD_NO_PAD.encode(key);
         // The last character of the encoded key depends on what follows the key.
         let secrets = [key, prefix(&encoded, encoded.len().saturating_sub(1))];
-        let retry_after = self.pause(endpoint, status, headers);
+        let retry_after = retry_after(headers).filter(|_| !status.is_success());
+        if let Some(wait) = retry_after {
+            let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
+            self.0.budget.pause(endpoint, wait, is_rate_limit);
+        }
         // Invalid UTF-8 is replaced: one odd name must not hide a page.
         let body = String::from_utf8(body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
@@ -380,7 +336,7 @@ impl fmt::Debug for Transport {
 }
 
 /// Returns an HTTP client that follows no redirects.
-fn http_client(settings: &Settings, gzip: bool) -> Result<reqwest::Client, String> {
+fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder();
     // The key may go to this machine in plain text, but not through a proxy.
     if settings.base_url.is_loopback() {
@@ -403,7 +359,6 @@ fn http_client(settings: &Settings, gzip: bool) -> Result<reqwest::Client, Strin
         None => builder,
     };
     builder
-        .gzip(gzip)
         .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
         // The key goes to one host only. A redirect is an error that names its target.

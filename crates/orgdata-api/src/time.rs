@@ -34,7 +34,7 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
 }
 
 /// Parses a timestamp that is a JSON string or number.
-pub fn parse_json_time(json: &str) -> Option<Timestamp> {
+pub(super) fn parse_json_time(json: &str) -> Option<Timestamp> {
     match serde_json::from_str::<Text<'_>>(json) {
         Ok(text) => parse_time(&text),
         Err(_) => parse_time(json),

@@ -13,11 +13,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::builder::styling::AnsiColor;
-use clap::{ArgMatches, Args};
+use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Failure, ReportFormat, printed};
+use super::{Failure, printed};
 use crate::cli::{self, ExporterSettings, Flags};
 use crate::util::{counted, one_line};
 
@@ -32,6 +32,12 @@ pub struct CheckArgs {
     format: ReportFormat,
     #[command(flatten)]
     flags: Flags,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReportFormat {
+    Text,
+    Json,
 }
 
 /// How good a finding is; also the exit status.

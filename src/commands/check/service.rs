@@ -110,7 +110,7 @@ fn advise(
             )
         }
         R::Refused if matches!(error.status(), Some(400 | 422)) => {
-            "correct what it names, most likely one of the --audit filters (`orgdata-exporter probe` shows which ones the API honours)"
+            "correct what it names, most likely one of the --audit filters"
         }
         // The message itself says what to do.
         R::Refused | R::Connect if said.contains("; ") => return bad(said),
