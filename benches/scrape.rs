@@ -215,7 +215,7 @@ async fn over_http(series: usize) {
     });
     let args = WebArgs {
         listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],
-        systemd_socket: false,
+
         config_file: None,
         telemetry_path: "/metrics".to_owned(),
     };

@@ -51,7 +51,7 @@ for directory in "$built"/*; do
         "$here" man "$command" >"$stage/man/orgdata-exporter-$command.1"
     done
     cp deploy/systemd/orgdata-exporter.env "$stage/systemd"
-    cp deploy/systemd/orgdata-exporter.service deploy/systemd/orgdata-exporter.socket "$stage/systemd"
+    cp deploy/systemd/orgdata-exporter.service "$stage/systemd"
     name=orgdata-exporter-$version-linux-$arch
     tar --create --sort=name --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         --transform "s|^\.|$name|" --directory "$stage" . | gzip --no-name >"$out/$name.tar.gz"

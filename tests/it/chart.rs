@@ -10,11 +10,7 @@ use crate::support::files::{array, file, generated, text, yaml};
 const CHART: &str = "deploy/helm/orgdata-exporter";
 
 /// What is fixed in the chart: probes, Service and monitors expect that port, and the index is the pod's.
-const FIXED: [&str; 3] = [
-    "ORGDATA_WEB_LISTEN_ADDRESS",
-    "ORGDATA_WEB_SYSTEMD_SOCKET",
-    "ORGDATA_KUBERNETES_POD_INDEX",
-];
+const FIXED: [&str; 2] = ["ORGDATA_WEB_LISTEN_ADDRESS", "ORGDATA_KUBERNETES_POD_INDEX"];
 
 /// Helm gives a template the files of the chart's own directory only.
 const COPIES: [(&str, &str); 6] = [

@@ -85,7 +85,7 @@ impl Server {
         let mut setup = Setup {
             args: WebArgs {
                 listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
-                systemd_socket: false,
+
                 config_file: None,
                 telemetry_path: "/metrics".to_owned(),
             },

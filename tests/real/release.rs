@@ -153,7 +153,7 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let program = format!("{out}/deb/usr/bin/orgdata-exporter");
     assert!(sh(&format!("{program} --version")).contains(VERSION));
     for installed in [
-        "usr/lib/systemd/system/orgdata-exporter.socket",
+        "usr/lib/systemd/system/orgdata-exporter.service",
         "etc/orgdata-exporter/orgdata-exporter.env",
         "usr/share/bash-completion/completions/orgdata-exporter",
         "usr/share/zsh/vendor-completions/_orgdata-exporter",

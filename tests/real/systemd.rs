@@ -1,4 +1,4 @@
-//! The units of `deploy/systemd`, checked and run by systemd's own programs.
+//! The unit of `deploy/systemd`, checked by systemd's own program, and the exporter with its settings.
 
 use std::fs;
 use std::path::Path;
@@ -10,33 +10,33 @@ use crate::support::files::file;
 use crate::support::parts::{client, free_ports, output, until};
 
 const SERVICE: &str = "orgdata-exporter.service";
-const SOCKET: &str = "orgdata-exporter.socket";
 
 /// The exposure that the README names, in tenths: a weaker unit fails.
 const EXPOSURE: &str = "--threshold=11";
 
-/// Writes the units with the built program in the place of the installed one.
-fn units(dir: &Path) -> [String; 2] {
-    [SERVICE, SOCKET].map(|name| {
-        let unit = file(&format!("deploy/systemd/{name}"));
-        let built = env!("CARGO_BIN_EXE_orgdata-exporter");
-        let path = dir.join(name);
-        let unit = unit.replace("/usr/local/bin/orgdata-exporter", built);
-        fs::write(&path, unit).unwrap();
-        path.display().to_string()
-    })
+/// Writes the unit with the built program in the place of the installed one.
+fn unit(dir: &Path) -> String {
+    let unit = file(&format!("deploy/systemd/{SERVICE}"));
+    let built = env!("CARGO_BIN_EXE_orgdata-exporter");
+    let path = dir.join(SERVICE);
+    fs::write(
+        &path,
+        unit.replace("/usr/local/bin/orgdata-exporter", built),
+    )
+    .unwrap();
+    path.display().to_string()
 }
 
 #[test]
 #[ignore = "needs systemd-analyze"]
-fn the_units_are_sound_and_hardened() {
+fn the_unit_is_sound_and_hardened() {
     let dir = tempfile::tempdir().unwrap();
-    let [service, socket] = units(dir.path());
+    let service = unit(dir.path());
     let analyze = |arguments: &[&str]| {
         let mut command = Command::new("systemd-analyze");
         output(command.args(arguments), "").unwrap_or_else(|error| panic!("{error}"))
     };
-    let remarks = analyze(&["verify", "--man=no", &service, &socket]);
+    let remarks = analyze(&["verify", "--man=no", &service]);
     assert_eq!(remarks.trim(), "");
     analyze(&[
         "security",
@@ -48,8 +48,8 @@ fn the_units_are_sound_and_hardened() {
 }
 
 #[tokio::test]
-#[ignore = "needs systemd-socket-activate"]
-async fn the_exporter_serves_the_sockets_that_systemd_hands_over() {
+#[ignore = "with the other tests of the unit"]
+async fn the_exporter_runs_with_the_settings_of_the_unit() {
     let simulator = organization(5, 0).await;
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("orgdata-exporter")).unwrap();
@@ -57,23 +57,20 @@ async fn the_exporter_serves_the_sockets_that_systemd_hands_over() {
     let [port] = free_ports();
     let address = format!("127.0.0.1:{port}");
 
-    let mut command = tokio::process::Command::new("systemd-socket-activate");
-    command.args(["--listen", &address]);
-    let base_url = format!("ORGDATA_API_BASE_URL={}", simulator.base_url());
-    command.arg(format!("--setenv={base_url}"));
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
+    command.env("ORGDATA_API_BASE_URL", simulator.base_url());
+    command.env("ORGDATA_WEB_LISTEN_ADDRESS", &address);
     let unit = file(&format!("deploy/systemd/{SERVICE}"));
     let here = dir.path().to_str().unwrap();
     for line in unit.lines() {
         if let Some(variable) = line.strip_prefix("Environment=") {
-            let variable = variable.replace("%d", here).replace("%S", here);
-            command.arg(format!("--setenv={variable}"));
+            let (name, value) = variable.split_once('=').unwrap();
+            command.env(name, value.replace("%d", here).replace("%S", here));
         }
     }
-    command.arg(env!("CARGO_BIN_EXE_orgdata-exporter"));
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.kill_on_drop(true).spawn().unwrap();
 
-    // The first connection starts the exporter and waits for it.
     let url = format!("http://{address}");
     until(async || {
         let answer = client().get(format!("{url}/metrics")).send().await;

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use crate::{ListenAddress, WebConfig};
 
@@ -18,16 +17,6 @@ pub struct WebArgs {
     #[arg(help = "Address to listen on: :PORT, HOST:PORT or [IPV6]:PORT; repeatable")]
     #[arg(value_delimiter = ',')]
     pub listen_addresses: Vec<ListenAddress>,
-    /// Listen on the sockets that systemd passes, instead of --web.listen-address
-    #[arg(
-        id = "web.systemd-socket",
-        long,
-        value_name = "BOOL",
-        default_value = "false"
-    )]
-    #[arg(action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    #[arg(value_parser = BoolishValueParser::new())]
-    pub systemd_socket: bool,
     /// TLS, client certificates, basic auth and headers, in the format of Prometheus' exporter-toolkit; read again if it changes
     #[arg(id = "web.config.file", long, value_name = "FILE")]
     pub config_file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Listening sockets: addresses, and the sockets that systemd passes.
+//! Listening sockets.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use listenfd::ListenFd;
 use tokio::net::{TcpListener, lookup_host};
 
 use crate::{Limits, WebArgs, WebConfig};
@@ -32,19 +31,15 @@ pub struct Bound {
     pub limits: Limits,
 }
 
-/// Opens every address of the flags, or takes the sockets that systemd passes.
+/// Opens every address of the flags.
 ///
 /// # Errors
 /// One line that says why the first address that cannot be listened on cannot be, and what to do about it.
 pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
     let mut sockets = Vec::new();
-    if args.systemd_socket {
-        sockets = systemd_sockets()?;
-    } else {
-        for address in &args.listen_addresses {
-            let opened = open(address).await;
-            sockets.extend(opened.map_err(|error| failed(address, error))?);
-        }
+    for address in &args.listen_addresses {
+        let opened = open(address).await;
+        sockets.extend(opened.map_err(|error| failed(address, error))?);
     }
     if sockets.is_empty() {
         return Err(io::Error::other(
@@ -95,25 +90,6 @@ fn failed(address: &ListenAddress, error: io::Error) -> io::Error {
     };
     let text = format!("cannot listen on {address}: {error}; {advice} with --web.listen-address");
     io::Error::new(error.kind(), text)
-}
-
-/// Takes every TCP socket that systemd passes to this process (`sd_listen_fds(3)`).
-fn systemd_sockets() -> io::Result<Vec<TcpListener>> {
-    let for_process = std::env::var("LISTEN_PID").unwrap_or_default();
-    let is_for_us = for_process == std::process::id().to_string();
-    let (mut passed, mut sockets) = (ListenFd::from_env(), Vec::new());
-    for index in 0..if is_for_us { passed.len() } else { 0 } {
-        if let Ok(Some(listener)) = passed.take_tcp_listener(index) {
-            listener.set_nonblocking(true)?;
-            sockets.push(TcpListener::from_std(listener)?);
-        }
-    }
-    if sockets.is_empty() {
-        return Err(io::Error::other(
-            "--web.systemd-socket: no TCP sockets were passed to this process (LISTEN_PID, LISTEN_FDS); start the service from a systemd socket unit, or use --web.listen-address instead",
-        ));
-    }
-    Ok(sockets)
 }
 
 // === impl ListenAddress ===

@@ -1,4 +1,4 @@
-//! The built binary with a web configuration file, and with sockets of systemd.
+//! The built binary with a web configuration file.
 
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -52,16 +52,6 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
     assert_eq!(log.matches("the previous one stays in force").count(), 1);
     assert!(log.contains("web configuration loaded"), "{log}");
     assert!(!log.contains("$2b$"), "{log}");
-}
-
-/// `tests/real/systemd.rs` hands sockets over.
-#[tokio::test]
-async fn it_refuses_to_start_without_the_sockets_of_systemd() {
-    for pid in ["", "1"] {
-        let launch = exporter(NOWHERE).arg("--web.systemd-socket");
-        let launch = launch.env("LISTEN_PID", pid).env("LISTEN_FDS", "1");
-        launch.refused(2, "--web.systemd-socket | LISTEN_PID").await;
-    }
 }
 
 #[tokio::test]
