@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use orgdata_exporter::cli::{self, ExporterSettings, Flags};
 use orgdata_exporter::commands::{
-    self, Cli, Command, Failure, backfill, check, completions, dead_letters, demo, healthcheck,
-    simulate,
+    self, Cli, Command, Failure, check, completions, dead_letters, demo, healthcheck, simulate,
 };
 use orgdata_exporter::telemetry::{Telemetry, span_provider};
 use orgdata_exporter::{app, shutdown};
@@ -55,10 +54,6 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Some(Command::Demo(flags)) => {
             let _telemetry = telemetry(&flags)?;
             runtime.block_on(demo::run(*flags, matches))
-        }
-        Some(Command::Backfill(args)) => {
-            let _telemetry = telemetry(&args.flags)?;
-            runtime.block_on(backfill::run(*args, shutdown::on_signal()))
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),

@@ -40,13 +40,6 @@ impl Failure {
         ))
     }
 
-    /// Adds to the message.
-    #[must_use]
-    pub(crate) fn and(mut self, more: &str) -> Self {
-        self.message = format!("{}; {more}", self.message);
-        self
-    }
-
     /// Names the variable that a wrong value came from, if it came from one.
     #[must_use]
     pub fn with_origin(self) -> Self {

@@ -1,7 +1,6 @@
 //! The commands of the binary. Each one defines its arguments, and [`Cli`] lists them: help, completions and manual pages
 //! are generated from it.
 
-pub mod backfill;
 pub mod check;
 pub mod completions;
 pub mod dead_letters;
@@ -10,14 +9,11 @@ pub mod healthcheck;
 pub mod simulate;
 
 use std::io::{self, Write as _};
-use std::path::Path;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use rustix::fs::{Access, access};
 
 pub use crate::app::Failure;
 use crate::cli::Flags;
-use backfill::BackfillArgs;
 use check::CheckArgs;
 use completions::{CompletionsArgs, ManArgs};
 use dead_letters::DeadLettersArgs;
@@ -48,12 +44,6 @@ pub struct Cli {
 /// A command other than the exporter itself.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Deliver a range of history once: to the collector, or as a file for promtool
-    #[command(
-        mut_args = backfill::adapted,
-        after_help = "The default of --api.max-requests-per-second is 2 here: a running exporter uses the same API."
-    )]
-    Backfill(Box<BackfillArgs>),
     /// Check settings, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
     #[command(
         after_help = "Exit status: 0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong."
@@ -76,17 +66,6 @@ pub enum Command {
     Man(ManArgs),
     /// Run the simulator of the Organization Data API alone, with control endpoints for events and faults
     Simulate(Box<crate::simulator::Args>),
-}
-
-/// Checks whether this user could write a file, which may be missing, and files beside it.
-fn check_writable(file: &Path) -> io::Result<()> {
-    let file = Path::new(".").join(file);
-    let directory = file.parent().unwrap_or(&file);
-    access(directory, Access::WRITE_OK | Access::EXEC_OK)?;
-    if file.exists() {
-        access(&file, Access::READ_OK | Access::WRITE_OK)?;
-    }
-    Ok(())
 }
 
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.

@@ -14,10 +14,10 @@ use super::{micros, timestamp};
 use crate::util::one_line;
 
 /// The label of an event without an actor.
-pub const NO_ACTOR: &str = "none";
+const NO_ACTOR: &str = "none";
 
 /// The label of actors beyond `--metrics.max-actors`, and of activity types beyond [`MAX_ACTIVITY_TYPES`].
-pub const OTHER_ACTORS: &str = "other";
+const OTHER_ACTORS: &str = "other";
 
 /// The maximum length of a label value, in characters.
 pub const MAX_LABEL: usize = 200;
@@ -345,7 +345,7 @@ fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEvent, bool, u64)> {
 }
 
 /// Returns the label value of an activity type.
-pub(crate) fn type_label(name: &str) -> String {
+fn type_label(name: &str) -> String {
     let label = label_value(name);
     match label.is_empty() {
         true => UNKNOWN_TYPE.to_owned(),

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 use super::open::{OpenError, check_application, damage, is_marked, noted_damage, with_suffix};
-use super::tail_state::TailState;
 use super::{BUSY, schema};
 
 /// What a state file says, read without changing anything, whether an exporter runs with it or not.
@@ -33,14 +32,8 @@ pub enum Content {
 /// What is known of an exporter's state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The service's base address.
-    pub base_url: String,
     /// The organization's id, once known.
     pub organization: Option<String>,
-    /// It took the place of a damaged file, which had counters of its own.
-    pub recreated: bool,
-    /// The tail's state.
-    pub tail: TailState,
     /// Log records that wait for the collector.
     pub waiting: u64,
     /// Dead letters.
@@ -106,17 +99,13 @@ fn read(path: &Path, held: bool) -> Result<Option<Summary>, OpenError> {
         return Ok(None);
     }
     check_application(&connection, path)?;
-    let tail = schema::read_tail(&connection).map_err(sqlite)?;
-    let sql = "SELECT base_url, organization, recreated_at IS NOT NULL,
-                (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox), (SELECT count(*) FROM dead_letters) FROM state";
+    let sql = "SELECT organization, (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox),
+                (SELECT count(*) FROM dead_letters) FROM state";
     let summary = connection.query_row(sql, [], |row| {
         Ok(Summary {
-            base_url: row.get(0)?,
-            organization: row.get(1)?,
-            recreated: row.get(2)?,
-            tail,
-            waiting: row.get(3)?,
-            dead_letters: row.get(4)?,
+            organization: row.get(0)?,
+            waiting: row.get(1)?,
+            dead_letters: row.get(2)?,
         })
     });
     Ok(Some(summary.map_err(sqlite)?))

@@ -25,11 +25,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use actors::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
+pub use actors::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, UNKNOWN_TYPE};
 pub use dead_letters::{DeadLetter, DeadLetters, StoredLetter};
 pub use handle::LedgerHandle;
 pub use look::{Content, Look, Summary};
-pub use open::{BACKFILL, LedgerOptions, OpenError};
+pub use open::{LedgerOptions, OpenError};
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
 pub use page::LedgerState;
 pub use tail_state::{FirstPass, History, OpenSweep, TailState};
@@ -38,7 +38,7 @@ pub use types::{
     NewEntry, NewEvent, OtherOrganization, RecordKind, SharedText, Standing, Total, TraceContext,
 };
 
-pub(crate) use actors::{label_value, type_label};
+pub(crate) use actors::label_value;
 #[cfg(any(test, fuzzing))]
 pub(crate) use outbox::{decompress, split};
 pub(crate) use types::EventIds;

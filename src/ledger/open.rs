@@ -16,10 +16,6 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use super::actors::ActorLabel;
 use super::outbox::Encode;
 use super::{BUSY, schema};
-use crate::util::sanitize;
-
-/// How [`LedgerOptions::base_url`] of a backfill begins.
-pub const BACKFILL: &str = "backfill ";
 
 /// What is added to the file's name for the note that it is damaged.
 const DAMAGED: &str = ".damaged";
@@ -37,7 +33,7 @@ pub struct LedgerOptions {
     pub path: Option<PathBuf>,
     /// `--state.max-size`, in bytes.
     pub max_size: u64,
-    /// The service's base address; for a backfill [`BACKFILL`] with its arguments in front of it.
+    /// The API's base address.
     pub base_url: String,
     /// The filters' fingerprint.
     pub filters: String,
@@ -82,24 +78,6 @@ impl LedgerOptions {
     /// Returns the path as SQLite opens it and messages show it.
     pub(crate) fn shown_path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(":memory:"))
-    }
-
-    /// Checks that the file of a backfill is used by the same backfill alone; `found` is the file's base URL.
-    ///
-    /// # Errors
-    /// If it is another's.
-    pub fn check_owner(&self, found: &str) -> Result<(), OpenError> {
-        let is_of_backfill = |url: &str| url.starts_with(BACKFILL);
-        if found == self.base_url || !(is_of_backfill(found) || is_of_backfill(&self.base_url)) {
-            return Ok(());
-        }
-        // The filters of a backfill may be e-mail addresses.
-        Err(OpenError::Unusable(format!(
-            "state file {} belongs to {}, not to {}; set --state.path to another file",
-            self.shown_path().display(),
-            sanitize(found, &[]),
-            sanitize(&self.base_url, &[]),
-        )))
     }
 }
 
@@ -208,7 +186,6 @@ pub(super) fn open(options: &LedgerOptions, was_used: bool) -> Result<Connection
     let found: String = connection
         .query_row("SELECT base_url FROM state", [], |row| row.get(0))
         .map_err(sqlite)?;
-    options.check_owner(&found)?;
     if found != options.base_url {
         tracing::info!(
             from = found,

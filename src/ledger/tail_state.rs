@@ -20,8 +20,6 @@ pub struct TailState {
     pub below_time: Option<Timestamp>,
     /// Where the window of the first pass ended. An entry that is not newer may have been there before, and is never counted.
     pub floor: Option<Timestamp>,
-    /// The newest time that the very first pass met: what is newer is counted.
-    pub counts_after: Option<Timestamp>,
     /// Log records begin at this time: `--audit.start` at the very first pass.
     pub records_from: Option<Timestamp>,
     /// The last complete re-read of the window covered what came after this time.
@@ -85,8 +83,6 @@ pub struct OpenSweep {
 pub struct History {
     /// Entries from this time on are wanted.
     pub from: Timestamp,
-    /// Entries before this time are wanted; `None` if all that the first pass has met are.
-    pub until: Option<Timestamp>,
     /// Whether it ends with the first pass.
     pub is_short: bool,
     /// As in [`FirstPass::cursors`].
@@ -124,6 +120,6 @@ impl TailState {
 impl History {
     /// Reports whether an entry of this time is wanted.
     pub fn wants(&self, at: Option<Timestamp>) -> bool {
-        at.is_none_or(|at| at >= self.from && self.until.is_none_or(|until| at < until))
+        at.is_none_or(|at| at >= self.from)
     }
 }

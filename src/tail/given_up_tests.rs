@@ -43,7 +43,6 @@ impl Tail {
             reread_interval: 5 * MINUTE,
             window: 60 * MINUTE,
             start: Start::Now,
-            is_backfill: false,
         };
         Self {
             sweep: Sweep::new(state, limits, None, None),

@@ -14,9 +14,9 @@ mod walk;
 use std::time::Duration;
 
 pub use error::TailError;
+pub(crate) use event::organization_id;
 #[cfg(any(test, fuzzing))]
-pub(crate) use event::entry_id;
-pub(crate) use event::{Event, Head, organization_id};
+pub(crate) use event::{Event, Head, entry_id};
 pub use exclude::{Exclude, Excluded};
 pub use run::Tail;
 pub use start::Start;

@@ -64,9 +64,6 @@ impl Sweep {
         }
         (step.number, step.must_save) = (0, true);
         self.walks[Task::First as usize].is_failing = false;
-        if self.state.contact.is_none() {
-            self.state.counts_after = self.newest;
-        }
         pass.has_entries |= page.has_entries();
         for (index, row) in page.rows.iter().enumerate() {
             let is_old = row.at.is_none_or(|at| Some(at) < self.state.floor);
@@ -191,8 +188,7 @@ impl Sweep {
                 None => {}
             }
             // What is newer than the first pass came after it, and is not history.
-            let is_old =
-                self.limits.is_backfill || row.at.is_none_or(|at| Some(at) <= self.state.floor);
+            let is_old = row.at.is_none_or(|at| Some(at) <= self.state.floor);
             if is_unknown && is_old && history.wants(row.at) {
                 step.take.push((index, Disposition::History));
             }

@@ -15,7 +15,7 @@ use super::step::{Limits, Request, Step, Task};
 use super::sweep::Sweep;
 use super::walk::Cause;
 use crate::health::Health;
-use crate::ledger::{Commit, Gap, History, LedgerError, LedgerHandle, LedgerState, TailState};
+use crate::ledger::{Commit, Gap, LedgerError, LedgerHandle, LedgerState, TailState};
 use crate::metrics::{Loop, Metrics, Violation};
 use crate::util::{self, advice, shown_wait};
 
@@ -42,7 +42,6 @@ pub struct Tail {
     metrics: Metrics,
     settings: Settings,
     health: Health,
-    is_backfill: bool,
     sweep: Sweep,
     /// A commit failed: the machine is to be made again from what is stored.
     is_stale: bool,
@@ -77,12 +76,7 @@ impl Tail {
         let now = Instant::now();
         let newest = state.counted.newest;
         metrics.audit.complete_through(state.tail.complete_through);
-        let sweep = Sweep::new(
-            state.tail,
-            Limits::new(&settings, false),
-            newest,
-            state.pruned,
-        );
+        let sweep = Sweep::new(state.tail, Limits::new(&settings), newest, state.pruned);
         metrics.audit.restore(state.counted, state.events);
         let mut tail = Self {
             client,
@@ -90,7 +84,6 @@ impl Tail {
             metrics,
             settings,
             health: Health::default(),
-            is_backfill: false,
             sweep,
             is_stale: false,
             organization: state.organization,
@@ -107,30 +100,6 @@ impl Tail {
         tail.apply_filters(filters);
         tail.show();
         tail
-    }
-
-    /// Makes this a backfill of the history from `--audit.start` until a time: its records wait until it is complete, and nothing is
-    /// polled or read again.
-    pub fn for_backfill(mut self, until: Option<Timestamp>) -> Self {
-        let mut state = self.sweep.state.clone();
-        if state.first.take().is_some() {
-            state.history = Some(History {
-                from: self.settings.start.from(util::now()),
-                until,
-                // The records are never released before it is complete.
-                opened_at: Timestamp::MAX,
-                ..History::default()
-            });
-        }
-        let limits = Limits::new(&self.settings, true);
-        self.sweep = Sweep::new(state, limits, None, None);
-        (self.is_backfill, self.recreated_at) = (true, None);
-        self
-    }
-
-    /// Reports whether the history has been read to its end.
-    pub fn is_complete(&self) -> bool {
-        self.state().first.is_none() && self.state().history.is_none()
     }
 
     /// Returns the tail's durable state.
@@ -177,18 +146,15 @@ impl Tail {
         }
     }
 
-    /// Makes one round, and leaves its failure to the caller.
-    ///
-    /// # Errors
-    /// If the request or the commit fails; a later round repeats it.
-    pub async fn try_round(&mut self) -> Result<Duration, TailError> {
+    /// Makes one round. A later one repeats what failed.
+    async fn try_round(&mut self) -> Result<Duration, TailError> {
         let full = self.ledger.is_full().await;
         self.show_full(full);
         if full {
             return Ok(PAUSE);
         }
         let now = Instant::now();
-        if self.due[Task::Reread as usize] <= now && self.sweep.is_begun() && !self.is_backfill {
+        if self.due[Task::Reread as usize] <= now && self.sweep.is_begun() {
             self.sweep.begin_reread(self.started.elapsed());
         }
         let turns = Task::ALL.into_iter().cycle().skip(self.last as usize + 1);
@@ -363,7 +329,7 @@ impl Tail {
             return;
         };
         let newest = self.metrics.audit.newest();
-        let limits = Limits::new(&self.settings, self.is_backfill);
+        let limits = Limits::new(&self.settings);
         self.sweep = Sweep::new(state.tail, limits, newest, state.pruned);
         self.is_stale = false;
         self.apply_filters(self.client.settings().filters.fingerprint());

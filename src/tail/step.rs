@@ -92,8 +92,6 @@ pub(super) struct Limits {
     pub window: Duration,
     /// `--audit.start`.
     pub start: Start,
-    /// Only history is read.
-    pub is_backfill: bool,
 }
 
 // === impl Row ===
@@ -123,13 +121,12 @@ impl Page {
 
 impl Limits {
     /// Returns the limits of these settings.
-    pub(super) fn new(settings: &Settings, is_backfill: bool) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
             page_size: settings.page_size,
             reread_interval: settings.reread_interval,
             window: settings.reread_window,
             start: settings.start,
-            is_backfill,
         }
     }
 }

@@ -113,7 +113,6 @@ impl Sweep {
         let cursors = match task {
             Task::First => Some(&state.first.as_ref()?.cursors),
             _ if !self.is_begun() => return None,
-            Task::Poll if self.limits.is_backfill => return None,
             Task::Poll => None,
             Task::Sweep => Some(&state.sweep.as_ref()?.cursors),
             Task::Reread => Some(&self.reread.as_ref()?.cursors),
@@ -159,7 +158,7 @@ impl Sweep {
         };
         let walk = &mut self.walks[request.task as usize];
         // No polls show that the service works.
-        walk.polled |= self.limits.is_backfill || request.task == Task::First;
+        walk.polled |= request.task == Task::First;
         let is_lost = walk.failed(cause) && cursors.is_some_and(|cursors| cursors.pop().is_some());
         if is_lost && request.task == Task::Reread {
             // It has no top to go on from, and begins again at the next interval.

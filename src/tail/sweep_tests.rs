@@ -512,7 +512,6 @@ fn limits(page_size: u32, start: Start) -> Limits {
         reread_interval: Duration::from_secs(INTERVAL),
         window: Duration::from_secs(WINDOW.cast_unsigned()),
         start,
-        is_backfill: false,
     }
 }
 

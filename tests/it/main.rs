@@ -18,7 +18,6 @@ mod support {
     pub(crate) mod settings;
 }
 
-mod backfill;
 mod backlog;
 mod chart;
 mod check;

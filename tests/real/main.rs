@@ -18,7 +18,6 @@ mod support {
     pub(crate) mod tap;
 }
 
-mod backfill;
 mod collector;
 mod crash;
 mod dashboards;

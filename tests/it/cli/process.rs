@@ -161,10 +161,6 @@ async fn a_command_whose_reader_goes_ends_quietly() {
         ("man", 1),
         ("dead-letters list", 0),
         ("dead-letters replay --all", 0),
-        (
-            "backfill --to=otlp --dry-run --until=now --log.level=error",
-            0,
-        ),
         (&check_health, 0),
         (demo, 0),
         (demo, 12),

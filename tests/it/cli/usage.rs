@@ -70,7 +70,6 @@ healthcheck --timeout=1M => 1m for a minute
 healthcheck --web.listen-address=:0 => --url
 healthcheck --web.listen-address=unix:/run/x => localhost:PORT
 healthcheck --no-such-flag => --no-such-flag
-backfill --to=otlp --from=1M => --from | write 1m for a minute
 ";
 
 /// The names of the exporter's flags, without dashes in front.
