@@ -162,12 +162,12 @@ impl<S: Export + 'static> Relay<S> {
                 return Ok(self.idle().await);
             }
             self.bisect.no_witness();
-            let message = "a record is refused, and there is no other that is accepted";
+            let message = "a record is rejected, and there is no other that is accepted";
             return Ok(self.hold(&Refusal::new(Reason::BadRecord, message)));
         };
         // Older records may have come since the last request.
         if !is_witness && self.oldest.replace(first.position) != Some(first.position) {
-            self.bisect.leave(0);
+            self.bisect.oldest_changed();
         }
         let body = self
             .envelope
@@ -215,7 +215,7 @@ impl<S: Export + 'static> Relay<S> {
 
     async fn idle(&mut self) -> Next {
         let is_recent = |at: Instant| at.elapsed() < PROBE_INTERVAL;
-        if self.bisect.is_rejecting() || self.answered_at.is_some_and(is_recent) {
+        if self.bisect.is_partly_rejected() || self.answered_at.is_some_and(is_recent) {
             return Next::Idle;
         }
         match self.send(Bytes::new()).await {
