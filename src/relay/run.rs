@@ -1,7 +1,8 @@
 //! The loop: sends what [`Bisect`] names, and writes to the outbox what became of it.
 //!
 //! One request is under way at a time. Its outcome is written before the next one is sent, so a crash repeats at most one
-//! request. An empty request, at the start and once a minute while nothing waits, shows whether the collector answers.
+//! request. An empty request, at the start and once a minute while nothing waits, shows whether the collector is there: any
+//! answer counts that is not about the connection, the credentials or the endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,12 +220,10 @@ impl<S: Export + 'static> Relay<S> {
             return Next::Idle;
         }
         match self.send(Bytes::new()).await {
-            // Some collectors refuse a request without records: it was an answer.
-            Verdict::Refused(refusal)
-                if !matches!(refusal.reason, Reason::TooLarge | Reason::BadRecord) =>
-            {
+            Verdict::Refused(refusal) if refusal.reason.is_about_connection() => {
                 self.hold(&refusal)
             }
+            // Some collectors reject a request without records, but this one is there.
             _ => {
                 self.answered();
                 Next::Idle

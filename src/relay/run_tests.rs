@@ -409,14 +409,17 @@ async fn the_delay_of_the_server_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_request_shows_whether_the_collector_answers() {
+async fn an_empty_request_shows_whether_the_collector_is_there() {
     for (verdict, up) in [
         (None, true),
         (Some(refused(Reason::BadRecord)), true),
         (Some(refused(Reason::TooLarge)), true),
+        (Some(refused(Reason::ServerError)), true),
+        (Some(refused(Reason::Unavailable)), true),
         (Some(refused(Reason::Connect)), false),
-        // It would answer a request with records like this, too.
-        (Some(refused(Reason::ServerError)), false),
+        (Some(refused(Reason::Timeout)), false),
+        (Some(refused(Reason::Unauthorized)), false),
+        (Some(refused(Reason::WrongEndpoint)), false),
     ] {
         let mut bench = Bench::new(0, 512).await.always(verdict);
         bench.relay.round().await;

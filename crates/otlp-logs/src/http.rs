@@ -100,7 +100,11 @@ async fn exchange(
     headers.remove(CONTENT_ENCODING);
     headers.remove(CONTENT_LENGTH);
     let mut zipped = Vec::new();
-    let body = if connection.gzip {
+    let body = if body.is_empty() {
+        // hyper leaves it out, and some servers answer 411 then.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        body
+    } else if connection.gzip {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         // Reading from memory does not fail.
         let _ = GzEncoder::new(&body[..], Compression::default()).read_to_end(&mut zipped);

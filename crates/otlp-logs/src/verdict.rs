@@ -277,6 +277,12 @@ impl Reason {
     pub fn is_about_settings(self) -> bool {
         matches!(self, Self::Unauthorized | Self::WrongEndpoint)
     }
+
+    /// Returns whether the collector may not be there: nothing answered, or something that does not take these credentials
+    /// or is not OTLP.
+    pub fn is_about_connection(self) -> bool {
+        matches!(self, Self::Connect | Self::Timeout) || self.is_about_settings()
+    }
 }
 
 #[cfg(test)]
