@@ -155,10 +155,6 @@ pub struct MetricsFlags {
     #[arg(id = "metrics.max-actors", long, value_name = "NUMBER")]
     #[arg(default_value = "1000", value_parser = value_parser!(u32).range(..=100_000))]
     pub max_actors: u32,
-    /// An actor without events for this long may lose its label to another one
-    #[arg(id = "metrics.actor-idle", long, value_name = "DURATION")]
-    #[arg(default_value = "30d", value_parser = values::duration)]
-    pub actor_idle: Duration,
     /// Do not count events of these activity types, in which * stands for any text; repeatable
     #[arg(id = "metrics.exclude-activity-types", long, value_name = "TYPE")]
     #[arg(value_delimiter = ',', value_parser = values::word)]

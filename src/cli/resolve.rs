@@ -187,7 +187,6 @@ fn ledger_settings(
         outbox,
         actor_label: actor_label(flags)?,
         max_actors: flags.metrics.max_actors as usize,
-        actor_idle: flags.metrics.actor_idle,
         max_dead_letters: MAX_DEAD_LETTERS,
         encoder: Arc::new(encoder),
     })

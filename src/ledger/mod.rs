@@ -5,13 +5,13 @@
 //! consistent state, and the API replays the rest.
 //!
 //! Each file uses only those before it: `types` and `tail_state` are what goes in and out, `schema` has the tables; `known`,
-//! `actors` and `outbox` each keep one of them with what is in memory of it; `open` locks the file and replaces a damaged one; then
+//! `labels` and `outbox` each keep one of them with what is in memory of it; `open` locks the file and replaces a damaged one; then
 //! come `dead_letters`, `size`, and `page` with the transaction; `look` is for other processes, and `handle` for everybody else.
 
-mod actors;
 mod dead_letters;
 mod handle;
 mod known;
+mod labels;
 mod look;
 mod open;
 mod outbox;
@@ -25,9 +25,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use actors::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, UNKNOWN_TYPE};
 pub use dead_letters::{DeadLetter, DeadLetters, StoredLetter};
 pub use handle::LedgerHandle;
+pub use labels::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, UNKNOWN_TYPE};
 pub use look::{Content, Look, Summary};
 pub use open::{LedgerOptions, OpenError};
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
@@ -38,7 +38,7 @@ pub use types::{
     NewEntry, NewEvent, OtherOrganization, RecordKind, SharedText, Standing, Total, TraceContext,
 };
 
-pub(crate) use actors::label_value;
+pub(crate) use labels::label_value;
 #[cfg(any(test, fuzzing))]
 pub(crate) use outbox::{decompress, split};
 pub(crate) use types::EventIds;
@@ -121,7 +121,7 @@ fn timestamp(micros: i64) -> Timestamp {
 }
 
 #[cfg(test)]
-mod actors_tests;
+mod labels_tests;
 #[cfg(test)]
 mod ledger_tests;
 #[cfg(test)]

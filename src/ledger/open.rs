@@ -9,11 +9,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
-use super::actors::ActorLabel;
+use super::labels::ActorLabel;
 use super::outbox::Encode;
 use super::{BUSY, schema};
 
@@ -45,8 +44,6 @@ pub struct LedgerOptions {
     pub actor_label: ActorLabel,
     /// `--metrics.max-actors`.
     pub max_actors: usize,
-    /// `--metrics.actor-idle`.
-    pub actor_idle: Duration,
     /// The maximum number of dead letters; they also take at most a quarter of the file.
     pub max_dead_letters: u32,
 }

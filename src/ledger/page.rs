@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
-use super::actors::Labels;
 use super::dead_letters::{self, DeadLetter};
 use super::known::{self, Known, Pruned};
+use super::labels::Labels;
 use super::open::{LedgerOptions, OpenError, open};
 use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
 use super::size::Size;
@@ -393,8 +393,7 @@ fn add_totals(
 
 /// Reads the labels in use, and the series to publish.
 fn labels(options: &LedgerOptions, file: &Connection) -> rusqlite::Result<(Labels, Changes)> {
-    let (label, max, idle) = (&options.actor_label, options.max_actors, options.actor_idle);
-    Labels::load(file, label, max, idle)
+    Labels::load(file, &options.actor_label, options.max_actors)
 }
 
 /// Reads what the tail needs, without the series.

@@ -247,8 +247,6 @@ pub struct Changes {
     pub totals: Vec<(Total, u64)>,
     /// Actors and their current names.
     pub names: Vec<(Arc<str>, String)>,
-    /// Actors whose series are dropped.
-    pub retired: Vec<Arc<str>>,
     /// Creation time of the newest entry.
     pub newest: Option<Timestamp>,
     /// Seconds from creation to counting, for live events.

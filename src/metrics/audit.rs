@@ -1,6 +1,6 @@
 //! Audit events as committed to the ledger, and what the tail is doing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,7 +87,7 @@ struct Table {
     events: BTreeMap<EventLabels, Series>,
     totals: [Series; Total::ALL.len()],
     names: BTreeMap<Arc<str>, String>,
-    /// Events counted under any label, including those no longer shown.
+    /// Events counted under any label, shown or not.
     counted: u64,
     newest: Option<Timestamp>,
     complete_through: Option<Timestamp>,
@@ -131,14 +131,6 @@ impl AuditMetrics {
         let counted: u64 = changes.events.iter().map(|(_, rise)| rise).sum();
         let mut table = lock(&self.table);
         table.counted += counted;
-        if !changes.retired.is_empty() {
-            let retired: HashSet<Arc<str>> = changes.retired.into_iter().collect();
-            let stays = |actor: &Option<Arc<str>>| {
-                actor.as_ref().is_none_or(|actor| !retired.contains(actor))
-            };
-            table.events.retain(|labels, _| stays(&labels.actor));
-            table.names.retain(|actor, _| !retired.contains(actor));
-        }
         for (labels, value) in changes.introduced {
             let introduce = || Series::introduced(value);
             table.events.entry(labels).or_insert_with(introduce);
@@ -406,23 +398,6 @@ mod tests {
         let exemplar = format!("3 # {{trace_id=\"{trace_id}\",span_id=\"{span_id}\"}} 3.0 ");
         assert!(sample.starts_with(&exemplar), "{sample}");
         assert_eq!(scrape(&metrics, GAPS).as_deref(), Some("0"));
-    }
-
-    #[tokio::test]
-    async fn a_retired_actor_has_no_series() {
-        let metrics = metrics(Duration::ZERO);
-        metrics.publish(Changes {
-            names: vec![("1".into(), "Ada".into())],
-            ..events(3)
-        });
-        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
-        metrics.publish(Changes {
-            retired: vec!["1".into()],
-            ..Changes::default()
-        });
-        assert_eq!(scrape(&metrics, SERIES), None);
-        assert!(metrics.names().is_empty());
-        assert_eq!(metrics.counted(), 3);
     }
 
     #[tokio::test]

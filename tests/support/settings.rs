@@ -14,8 +14,6 @@ use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
 use orgdata_exporter::tail;
 
-const DAY: Duration = Duration::from_secs(86_400);
-
 /// Of a client with the simulator's key, which is not held back.
 pub(crate) fn api(base_url: &str) -> api::Settings {
     api::Settings {
@@ -92,7 +90,6 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         outbox: true,
         actor_label: ActorLabel::Id,
         max_actors: 1000,
-        actor_idle: 30 * DAY,
         encoder: Arc::new(PlainRecords),
         max_dead_letters: 1000,
     }

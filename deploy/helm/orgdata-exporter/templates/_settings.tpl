@@ -30,7 +30,6 @@
   "ORGDATA_METRICS_ACTOR_LABEL" $values.metrics.actorLabel
   "ORGDATA_METRICS_HASH_KEY_FILE" (ternary (printf "/etc/orgdata-exporter/hash-key/%s" $values.metrics.hashKeySecretKey) "" (ne $values.metrics.hashKeySecret ""))
   "ORGDATA_METRICS_MAX_ACTORS" $values.metrics.maxActors
-  "ORGDATA_METRICS_ACTOR_IDLE" $values.metrics.actorIdle
   "ORGDATA_METRICS_EXCLUDE_ACTIVITY_TYPES" (join "," $values.metrics.excludeActivityTypes)
   "ORGDATA_METRICS_ZERO_HOLD" $values.metrics.zeroHold
   "ORGDATA_OTLP_ENDPOINT" (ternary (printf "http://%s-collector:4317" (include "orgdata-exporter.fullname" .)) $values.otlp.endpoint $values.collector.enabled)

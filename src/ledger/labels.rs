@@ -1,16 +1,16 @@
 //! Under which label an event is counted. What was counted under a label stays there.
+//!
+//! An actor gets a label while there is room, and keeps it: a start loads the labels in the file, and those that were active
+//! last if `--metrics.max-actors` is now lower. So the file never holds more actors than the highest limit it was used with.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use ring::hmac;
 use rusqlite::{Connection, Transaction, params};
 
+use super::micros;
 use super::types::{ActorRef, Changes, Commit, Disposition, EventLabels, NewEvent, Total};
-use super::{micros, timestamp};
 use crate::util::one_line;
 
 /// The label of an event without an actor.
@@ -27,12 +27,6 @@ pub const UNKNOWN_TYPE: &str = "unknown";
 
 /// The maximum number of activity types with series of their own.
 pub const MAX_ACTIVITY_TYPES: usize = 1000;
-
-/// The file keeps the counts of at least this many actors, with a series or not.
-const MIN_STORED: usize = 10_000;
-
-/// The file keeps the counts of this many times `--metrics.max-actors`.
-const STORED_PER_SLOT: usize = 10;
 
 /// How the label `actor` is made (`--metrics.actor-label`).
 #[derive(Clone, Debug)]
@@ -54,12 +48,9 @@ pub(super) struct Labels {
     /// Values counted under one way of making labels are never shown under another.
     scheme: String,
     max_actors: usize,
-    idle: SignedDuration,
-    /// The actors with series of their own, and when each was last active.
-    actors: HashMap<Arc<str>, Timestamp>,
+    /// The actors with series of their own.
+    actors: HashSet<Arc<str>>,
     activity_types: HashSet<Arc<str>>,
-    /// The last time at which no actor was idle for long enough to lose its series.
-    none_idle_at: Option<Timestamp>,
 }
 
 // === impl ActorLabel ===
@@ -104,38 +95,35 @@ impl Labels {
         connection: &Connection,
         actor_label: &ActorLabel,
         max_actors: usize,
-        idle: Duration,
     ) -> rusqlite::Result<(Self, Changes)> {
         let mut labels = Self {
             scheme: actor_label.scheme(),
             actor_label: actor_label.clone(),
             max_actors,
-            idle: idle.try_into().unwrap_or(SignedDuration::MAX),
-            actors: HashMap::new(),
+            actors: HashSet::new(),
             activity_types: HashSet::new(),
-            none_idle_at: None,
         };
         let mut changes = Changes::default();
         let mut actors = connection.prepare(
-            "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
+            "SELECT actor, name FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
         )?;
         let mut rows = actors.query(params![labels.scheme, max_actors])?;
         while let Some(row) = rows.next()? {
             let (actor, name): (Arc<str>, Option<String>) = (row.get(0)?, row.get(1)?);
             let name = name.map(|name| (actor.clone(), label_value(&name)));
             changes.names.extend(name);
-            labels.actors.insert(actor, timestamp(row.get(2)?));
+            labels.actors.insert(actor);
         }
         let mut events = connection
             .prepare("SELECT activity_type, actor, count FROM events WHERE scheme = ?1")?;
         let mut rows = events.query([&labels.scheme])?;
         while let Some(row) = rows.next()? {
             let (activity_type, actor): (Arc<str>, Arc<str>) = (row.get(0)?, row.get(1)?);
-            // Also types of actors without a series: they are introduced when the actor comes back.
+            // Also types of actors without a series: a start with a higher limit shows them again.
             if &*activity_type != OTHER_ACTORS {
                 labels.activity_types.insert(activity_type.clone());
             }
-            if labels.actors.contains_key(&actor) || is_reserved(&actor) {
+            if labels.actors.contains(&actor) || is_reserved(&actor) {
                 let actor = Some(actor).filter(|_| !matches!(actor_label, ActorLabel::None));
                 let series = EventLabels {
                     activity_type,
@@ -158,12 +146,11 @@ impl Labels {
         let keeps_names = matches!(self.actor_label, ActorLabel::Id);
         let mut counts: BTreeMap<EventLabels, u64> = BTreeMap::new();
         let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
-        let (mut folded, mut may_be_new) = (0, false);
+        let mut folded = 0;
         for (event, is_late, number) in alike(commit) {
             let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
                 (Some(label), Some(actor)) if !is_reserved(&label) => {
-                    may_be_new |= !self.actors.contains_key(label.as_str());
-                    match self.slot(transaction, &label, now, changes)? {
+                    match self.actor(&label) {
                         Some(label) => {
                             let name = names.entry(label.clone()).or_default();
                             // A late entry may have an old name.
@@ -219,95 +206,20 @@ impl Labels {
             .introduced
             .extend(counts.keys().map(|series| (series.clone(), 0)));
         changes.events.extend(counts);
-        if may_be_new {
-            self.forget(transaction)?;
-        }
         Ok(())
     }
 
-    /// Returns an actor's label if it has, or gets, a series of its own.
-    fn slot(
-        &mut self,
-        transaction: &Transaction<'_>,
-        label: &str,
-        now: Timestamp,
-        changes: &mut Changes,
-    ) -> rusqlite::Result<Option<Arc<str>>> {
-        if let Some((label, last_at)) = self.actors.get_key_value(label) {
-            let (label, last_at) = (label.clone(), now.max(*last_at));
-            self.actors.insert(label.clone(), last_at);
-            return Ok(Some(label));
-        }
-        if self.actors.len() >= self.max_actors {
-            if self.none_idle_at == Some(now) {
-                return Ok(None);
+    /// Returns an actor's label if it has one, or if there is room for it.
+    fn actor(&mut self, label: &str) -> Option<Arc<str>> {
+        match self.actors.get(label) {
+            Some(known) => Some(known.clone()),
+            None if self.actors.len() < self.max_actors => {
+                let label: Arc<str> = label.into();
+                self.actors.insert(label.clone());
+                Some(label)
             }
-            // Of several, the one that `load` would leave out.
-            let longest_idle = self.actors.iter();
-            let longest_idle =
-                longest_idle.min_by_key(|&(actor, last_at)| (last_at, Reverse(actor)));
-            let Some(idle) = longest_idle
-                .filter(|(_, last_at)| now.duration_since(**last_at) > self.idle)
-                .map(|(actor, _)| actor.clone())
-            else {
-                self.none_idle_at = Some(now);
-                return Ok(None);
-            };
-            self.actors.remove(&idle);
-            changes.retired.push(idle);
+            None => None,
         }
-        let label: Arc<str> = label.into();
-        self.actors.insert(label.clone(), now);
-        self.introduce(transaction, &label, changes)?;
-        Ok(Some(label))
-    }
-
-    /// Introduces what is stored under an actor's label.
-    fn introduce(
-        &self,
-        transaction: &Transaction<'_>,
-        actor: &Arc<str>,
-        changes: &mut Changes,
-    ) -> rusqlite::Result<()> {
-        let mut stored = transaction.prepare_cached(
-            "SELECT activity_type, count, name FROM events JOIN actors USING (scheme, actor) WHERE scheme = ?1 AND actor = ?2",
-        )?;
-        let mut rows = stored.query(params![self.scheme, &**actor])?;
-        while let Some(row) = rows.next()? {
-            let series = EventLabels {
-                activity_type: row.get(0)?,
-                actor: Some(actor.clone()),
-            };
-            changes.introduced.push((series, row.get(1)?));
-            let name: Option<String> = row.get(2)?;
-            changes.names.extend(name.map(|name| (actor.clone(), name)));
-        }
-        Ok(())
-    }
-
-    /// Deletes the stored counts of the longest-idle actors if the file holds too many.
-    fn forget(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let limit = self
-            .max_actors
-            .saturating_mul(STORED_PER_SLOT)
-            .max(MIN_STORED);
-        let stored: usize = transaction
-            .prepare_cached("SELECT count(*) FROM actors WHERE scheme = ?1")?
-            .query_row([&self.scheme], |row| row.get(0))?;
-        if stored <= limit {
-            return Ok(());
-        }
-        // A tenth more than needed, so that a flood does not repeat this for every page. Those with a series are among the others.
-        let excess = stored - limit + limit / 10;
-        transaction.execute(
-            "DELETE FROM actors WHERE scheme = ?1 AND actor IN (SELECT actor FROM actors WHERE scheme = ?1 ORDER BY last_at, actor DESC LIMIT ?2)",
-            params![self.scheme, excess],
-        )?;
-        transaction.execute(
-            "DELETE FROM events WHERE scheme = ?1 AND actor NOT IN (SELECT actor FROM actors WHERE scheme = ?1) AND actor NOT IN ('none', 'other', '')",
-            [&self.scheme],
-        )?;
-        Ok(())
     }
 
     /// Returns the label of an activity type: its own if it has one, or if there is room for it.

@@ -227,86 +227,39 @@ async fn values_counted_under_one_kind_of_label_are_never_shown_under_another() 
     assert!(known[2].keys().all(is_new), "two keys, two sets of labels");
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_idle_actor_leaves_and_comes_back_with_its_value_first() {
-    let mut world = world(2);
-    let hold = Duration::from_secs(60);
-    world.zero_hold = hold;
-    world.restart();
-    let begun = Timestamp::now() - 40 * DAY;
-    let first = [("A", 1), ("A", 1), ("B", 1), ("A", 2)];
-    world
-        .events(begun, first.map(|(kind, actor)| event(kind, actor)))
-        .await;
-    world.series();
-    tokio::time::advance(hold).await;
-    assert_eq!(world.series().values().sum::<u64>(), 4);
-    world.events(begun + 20 * DAY, [event("A", 2)]).await;
-
-    // The slot is free for the first actor that comes, in the same page.
-    world.events(begun + 31 * DAY, [event("A", 3)]).await;
-    let expected = [(label("A", "2"), 2), (label("A", "3"), 0)];
-    assert_eq!(world.series(), expected.into());
-    assert_eq!(world.total(Total::Folded), 0);
-    let counted = world.metrics.audit.counted();
-    assert_eq!(counted, 6, "no event is gone with its series");
-
-    // It comes back when there is a slot, and the first scrape shows where it was.
-    tokio::time::advance(hold).await;
-    world.events(begun + 51 * DAY, [event("A", 1)]).await;
-    let series = world.series();
-    assert_eq!((series[&label("A", "1")], series[&label("B", "1")]), (2, 1));
-    tokio::time::advance(hold).await;
-    assert_eq!(world.series()[&label("A", "1")], 3);
-    assert_eq!(world.metrics.audit.counted(), 7);
-
-    // A restart takes no series away while there is room.
-    world.settings.max_actors = 3;
-    world.restart();
-    let shown: u64 = world.series().values().sum();
-    assert_eq!((shown, world.series().len()), (7, 4));
-}
-
 #[tokio::test]
-async fn an_actor_who_comes_back_has_no_name_unless_the_label_is_the_id() {
+async fn the_file_has_names_only_if_the_label_is_the_id() {
     let secret = b"one secret of some length";
     let hash = ActorLabel::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
     for actor_label in [hash, ActorLabel::Name] {
         let mut world = world(1);
         world.settings.actor_label = actor_label;
-        world.settings.actor_idle = Duration::from_secs(60);
         world.restart();
-        let begun = Timestamp::now() - 10 * HOUR;
-        for (hour, actor) in [(0, 7), (1, 8), (2, 7), (3, 8)] {
-            let page = [named("A", actor, Some("Ada L"))];
-            world.events(begun + HOUR * hour, page).await;
-            assert_eq!(world.infos(), Vec::<String>::new());
-        }
+        let page = [7, 8, 7].map(|actor| named("A", actor, Some("Ada L")));
+        world.events(Timestamp::now(), page).await;
+        assert_eq!(world.infos(), Vec::<String>::new());
         let sql = "SELECT count(*) FROM actors WHERE name IS NOT NULL";
-        assert_eq!(
-            world.query(sql),
-            0,
-            "the file has no names that nothing needs"
-        );
+        assert_eq!(world.query(sql), 0);
     }
 }
 
 #[tokio::test]
-async fn after_a_page_that_cannot_be_written_the_same_actors_have_series() {
-    let mut world = world(50);
-    let begun = Timestamp::now() - 31 * DAY;
-    world.events(begun, (0..50).map(|n| event("A", n))).await;
-    // Half of those that were active last at the same time leave.
-    let now = begun + 31 * DAY;
-    world.events(now, (50..75).map(|n| event("A", n))).await;
-    let mut expected = world.series();
+async fn a_start_with_a_lower_limit_shows_the_actors_that_were_active_last() {
+    let mut world = world(75);
+    let begun = Timestamp::now() - HOUR;
+    world.events(begun, (0..75).map(|n| event("A", n))).await;
+    let now = begun + HOUR;
+    world.events(now, (25..50).map(|n| event("A", n))).await;
+    world.settings.max_actors = 25;
+    world.restart();
+    let shown = |value| (25..50).map(move |n| (label("A", &n.to_string()), value));
+    assert_eq!(world.series(), shown(2).collect());
+
+    // They have the same labels after a page that could not be written.
     world.refuse(now, 60).await;
-    let is_shown = |n: &i32| expected.contains_key(&label("A", &n.to_string()));
-    let page: Vec<_> = (0..75).filter(is_shown).map(|n| event("A", n)).collect();
-    assert_eq!(page.len(), 50);
-    // At this time, no actor is idle for long enough to leave.
-    world.events(begun + 29 * DAY, page).await;
-    expected.values_mut().for_each(|value| *value += 1);
+    world.events(now, (0..75).map(|n| event("A", n))).await;
+    let mut expected: Values = shown(3).collect();
+    expected.insert(label("A", "other"), 50);
     assert_eq!(world.series(), expected);
 }
 
@@ -333,33 +286,24 @@ async fn a_flood_of_actors_costs_bounded_memory_and_disk() {
     let pages = std::env::var("ORGDATA_FLOOD").ok();
     let pages: u32 = pages.and_then(|pages| pages.parse().ok()).unwrap_or(30);
     let mut world = world(1000);
-    // So short that every page frees all slots: the worst there is.
-    world.settings.actor_idle = Duration::from_secs(60);
-    world.restart();
     let begun = Timestamp::now() - HOUR * pages;
     for page in 0..pages {
         let actor = |n| named(format!("TYPE_{}", n % 7), page * 1000 + n, Some("Ada"));
         world
             .events(begun + HOUR * page, (0..1000).map(actor))
             .await;
-        let audit = &world.metrics.audit;
-        assert!(audit.events().len() <= 1000 && audit.names().len() <= 1000);
+        world.restart();
     }
-    for table in ["actors", "events"] {
-        let rows = world.query(&format!("SELECT count(*) FROM {table}"));
-        assert!(rows <= 10_000, "{rows} {table}");
+    let (audit, folded) = (&world.metrics.audit, u64::from(pages - 1) * 1000);
+    let expected = (folded + 1000, folded, 1000);
+    let counted = (audit.counted(), audit.total(Total::Folded));
+    assert_eq!((counted.0, counted.1, audit.names().len()), expected);
+    for (table, rows) in [("actors", 1000), ("events", 1007)] {
+        let sql = format!("SELECT count(*) FROM {table}");
+        assert_eq!(world.query(&sql), rows, "{table}");
     }
     let bytes = world.path().metadata().unwrap().len();
     assert!(bytes < 4 << 20, "{bytes} bytes");
-    assert_eq!(world.metrics.audit.counted(), u64::from(pages) * 1000);
-
-    world.restart();
-    // An actor who was active an hour ago is still remembered.
-    let actor = (pages - 2) * 1000;
-    world
-        .events(begun + HOUR * pages, [event("TYPE_0", actor)])
-        .await;
-    assert_eq!(world.series()[&label("TYPE_0", &actor.to_string())], 2);
 }
 
 #[tokio::test]
