@@ -354,7 +354,6 @@ fn changes(commit: &Commit) -> Changes {
         totals: totals.into_iter().filter(|(_, count)| *count > 0).collect(),
         newest: entries().map(|entry| entry.created_at).max(),
         delays: live.map(|entry| delay(entry.created_at)).collect(),
-        trace: commit.trace,
         ..Changes::default()
     }
 }

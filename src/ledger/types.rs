@@ -251,8 +251,6 @@ pub struct Changes {
     pub newest: Option<Timestamp>,
     /// Seconds from creation to counting, for live events.
     pub delays: Vec<f64>,
-    /// The trace of the poll.
-    pub trace: Option<TraceContext>,
     /// The newest creation time of the ids that were pruned so far.
     pub pruned: Option<Timestamp>,
 }

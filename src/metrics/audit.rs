@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
-pub use crate::ledger::{Changes, EventLabels, Total, TraceContext};
+pub use crate::ledger::{Changes, EventLabels, Total};
 use crate::util::{self, lock};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
@@ -137,10 +137,10 @@ impl AuditMetrics {
         }
         for (labels, rise) in changes.events {
             let series = table.events.entry(labels).or_default();
-            series.rise(rise, changes.trace);
+            series.rise(rise);
         }
         for (total, rise) in changes.totals {
-            table.totals[total as usize].rise(rise, None);
+            table.totals[total as usize].rise(rise);
         }
         table.names.extend(changes.names);
         table.newest = table.newest.max(changes.newest);
@@ -378,26 +378,6 @@ mod tests {
         tokio::time::advance(HOLD).await;
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("5040"));
         assert_eq!(scrape(&metrics, GAPS).as_deref(), Some("3"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_increase_carries_its_trace_once_it_is_visible() {
-        let metrics = metrics(HOLD);
-        let trace = TraceContext {
-            trace_id: [0xab; 16],
-            span_id: [0x0c; 8],
-        };
-        metrics.publish(Changes {
-            trace: Some(trace),
-            ..events(3)
-        });
-        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"));
-        tokio::time::advance(HOLD).await;
-        let sample = scrape(&metrics, SERIES).expect("the series");
-        let (trace_id, span_id) = ("ab".repeat(16), "0c".repeat(8));
-        let exemplar = format!("3 # {{trace_id=\"{trace_id}\",span_id=\"{span_id}\"}} 3.0 ");
-        assert!(sample.starts_with(&exemplar), "{sample}");
-        assert_eq!(scrape(&metrics, GAPS).as_deref(), Some("0"));
     }
 
     #[tokio::test]

@@ -44,8 +44,8 @@ impl Format {
     }
 }
 
-/// Derives the classic text format from OpenMetrics: descriptors name a family like its samples, and samples have no
-/// exemplars. All families are counters, gauges, histograms or of unknown type.
+/// Derives the classic text format from OpenMetrics: descriptors name a family like its samples. All families are counters,
+/// gauges, histograms or of unknown type.
 fn classic(openmetrics: &str) -> String {
     // Descriptors of counters grow by `_total`.
     let mut out = String::with_capacity(openmetrics.len() + openmetrics.len() / 16 + 64);
@@ -65,19 +65,10 @@ fn classic(openmetrics: &str) -> String {
             out.extend(["# HELP ", name, suffix, &help.replace('\\', "\\\\"), "\n"]);
             out.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);
         } else if !line.starts_with('#') {
-            out.extend([without_exemplar(line), "\n"]);
+            out.extend([line, "\n"]);
         }
     }
     out
-}
-
-/// Returns the sample without its exemplar, which begins with a `trace_id` of hexadecimal digits. The value of a label can
-/// end like this, but what follows then is the next label, or the end of the labels.
-fn without_exemplar(sample: &str) -> &str {
-    match sample.rsplit_once(" # {trace_id=\"") {
-        Some((sample, id)) if id.starts_with(|c: char| c.is_ascii_hexdigit()) => sample,
-        _ => sample,
-    }
 }
 
 #[cfg(test)]
@@ -85,10 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_classic_form_names_counters_as_their_samples_and_has_no_exemplars() {
-        let exemplar = " # {trace_id=\"0c\",span_id=\"y\"} 1.0 1700000000.5";
-        let odd = "b_total{x=\"y\\\"} 1 # {trace_id=\\\"\",w=\"\\\\\"} 1";
-        let ends_alike = "c{name=\"Eve # {trace_id=\",x=\"# {trace_id=\"} 1";
+    fn the_classic_form_names_counters_as_their_samples() {
         for (openmetrics, text) in [
             (
                 "# HELP a_b Help.\n# TYPE a_b counter\na_b_total{x=\"1\"} 5\n# EOF\n",
@@ -105,10 +93,6 @@ mod tests {
             ("# EOF\n", ""),
         ] {
             assert_eq!(classic(openmetrics), text);
-        }
-        for sample in ["a_total 1", "a_bucket{le=\"1.0\"} 4", odd, ends_alike] {
-            let both = format!("b 2\n{sample}{exemplar}\n{sample}\n");
-            assert_eq!(classic(&both), format!("b 2\n{sample}\n{sample}\n"));
         }
     }
 }

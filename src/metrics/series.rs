@@ -6,14 +6,11 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use tokio::time::Instant;
-
-use crate::ledger::TraceContext;
 
 thread_local! {
     /// Whether what is encoded on this thread shows increases at once. A registry passes its collectors no arguments.
@@ -40,7 +37,6 @@ pub(super) struct Series {
     total: u64,
     /// Until the increases are visible.
     hold: Option<Box<Hold>>,
-    last_rise: Option<Box<Rise>>,
 }
 
 #[derive(Debug)]
@@ -50,13 +46,6 @@ struct Hold {
     introduced_at: Instant,
     /// When the first scrape that showed it began.
     scraped_at: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Rise {
-    by: u64,
-    trace: TraceContext,
-    at: SystemTime,
 }
 
 // === impl Series ===
@@ -76,7 +65,6 @@ impl Series {
                 introduced_at: Instant::now(),
                 scraped_at: None,
             })),
-            last_rise: None,
         }
     }
 
@@ -84,12 +72,8 @@ impl Series {
         self.total
     }
 
-    pub(super) fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
+    pub(super) fn rise(&mut self, by: u64) {
         self.total += by;
-        if let Some(trace) = trace {
-            let at = SystemTime::now();
-            self.last_rise = Some(Box::new(Rise { by, trace, at }));
-        }
     }
 
     /// Notes a complete scrape that began at `began`. A series introduced later was not in it.
@@ -111,21 +95,11 @@ impl Series {
         zero_hold: Duration,
         encoder: MetricEncoder<'_>,
     ) -> fmt::Result {
-        let rise = match (&self.hold, &self.last_rise) {
-            // An exemplar would describe an increase that is not visible.
-            (Some(hold), _) if !SHOWS_ALL.get() && !self.is_visible(now, zero_hold) => {
-                return ConstCounter::new(hold.introduced).encode(encoder);
-            }
-            (_, None) => return ConstCounter::new(self.total).encode(encoder),
-            (_, Some(rise)) => rise,
+        let shown = match &self.hold {
+            Some(hold) if !SHOWS_ALL.get() && !self.is_visible(now, zero_hold) => hold.introduced,
+            _ => self.total,
         };
-        let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
-        counter.inc_by(self.total.saturating_sub(rise.by), None, None);
-        let trace_id = format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id));
-        let span_id = format!("{:016x}", u64::from_be_bytes(rise.trace.span_id));
-        let labels = [("trace_id", trace_id), ("span_id", span_id)];
-        counter.inc_by(rise.by, Some(labels), Some(rise.at));
-        counter.encode(encoder)
+        ConstCounter::new(shown).encode(encoder)
     }
 
     /// Returns whether scrapers see an older value at `now`.

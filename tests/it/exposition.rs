@@ -15,9 +15,7 @@ const VARYING: &str = "
 fn masked(scrape: &str) -> String {
     let mask = |line: &str| {
         let name = line.split(['{', ' ']).next().unwrap();
-        // The last number of an exemplar is its time.
-        let is_listed = VARYING.split_whitespace().any(|other| other == name);
-        let varies = is_listed || line.contains(" # {trace_id=");
+        let varies = VARYING.split_whitespace().any(|other| other == name);
         match line.rsplit_once(' ') {
             _ if line.starts_with('#') => format!("{line}\n"),
             _ if name == "orgdata_exporter_build_info" => format!("{name}{{VARIES}} 1\n"),

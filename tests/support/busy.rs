@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::{Endpoint, FailureReason, Observer as _, TicketPage};
-use orgdata_exporter::metrics::audit::{Changes, EventLabels, Total, TraceContext};
+use orgdata_exporter::metrics::audit::{Changes, EventLabels, Total};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets::{Aggregate, Settings};
@@ -34,10 +34,6 @@ pub(crate) fn busy() -> Metrics {
         activity_type: kind.into(),
         actor: Some(actor.into()),
     };
-    let trace = TraceContext {
-        trace_id: [0x0a; 16],
-        span_id: [0xb0; 8],
-    };
     metrics.audit.publish(Changes {
         introduced: vec![
             (labels("DEAL_UPDATED", "9"), 41),
@@ -58,7 +54,6 @@ pub(crate) fn busy() -> Metrics {
         ],
         totals: vec![(Total::Folded, 3), (Total::Late, 1), (Total::Gaps, 2)],
         delays: vec![0.5, 3.0, 100_000.0],
-        trace: Some(trace),
         ..Changes::default()
     });
     let opened_at = Timestamp::now() - Duration::from_secs(60);

@@ -98,9 +98,8 @@ fn sample(line: &str) -> Option<Sample> {
         rest = chars.as_str();
     }
     labels.sort();
-    // What follows ` # ` is an exemplar.
-    let point = rest.trim_start_matches('}').split(" # ").next()?;
-    let mut numbers = point.strip_prefix(' ')?.split(' ').map(str::parse);
+    let point = rest.trim_start_matches('}').strip_prefix(' ')?;
+    let mut numbers = point.split(' ').map(str::parse);
     let value = numbers.next()?.ok()?;
     Some(Sample {
         name: name.to_owned(),

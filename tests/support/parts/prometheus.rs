@@ -120,7 +120,7 @@ impl Prometheus {
             }
             // Only the debug level says why a scrape failed.
             false => {
-                "--config.file=FILE --storage.tsdb.path=DATA --web.listen-address=127.0.0.1:PORT --log.level=debug --enable-feature=exemplar-storage"
+                "--config.file=FILE --storage.tsdb.path=DATA --web.listen-address=127.0.0.1:PORT --log.level=debug"
             }
         };
         let arguments = |[port]: [u16; 1]| {
@@ -163,19 +163,6 @@ impl Prometheus {
 
     pub(crate) async fn shows(&self, promql: &str, value: f64) {
         self.query_until(promql, one(value)).await;
-    }
-
-    /// Waits until a query's series have exemplars and returns them.
-    pub(crate) async fn exemplars(&self, promql: &str) -> Vec<Value> {
-        let parameters = [("query", promql), ("start", "0"), ("end", "9999999999")];
-        until(async || {
-            let series = self.api("query_exemplars", &parameters).await;
-            let exemplars = array(&series).iter().map(|one| array(&one["exemplars"]));
-            let exemplars = exemplars.collect::<Vec<_>>().concat();
-            let is_some = !exemplars.is_empty();
-            is_some.then_some(exemplars).ok_or("no exemplars")
-        })
-        .await
     }
 
     /// Runs an instant query, now or at a time in seconds, and returns each series by the values of these labels.
