@@ -73,9 +73,9 @@ impl App {
     /// state file.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Failure> {
         let (settings, parts) = (self.settings, self.parts);
-        let (metrics, health) = (parts.metrics.clone(), Health::default());
+        let health = Health::default();
         let path = &settings.web.telemetry_path;
-        let router = endpoints::router(metrics.clone(), health.clone(), path);
+        let router = endpoints::router(parts.metrics.clone(), health.clone(), path);
         let addresses: Vec<_> = self
             .bound
             .addresses()
@@ -86,15 +86,7 @@ impl App {
         let stop_web = CancellationToken::new();
         let stop = stop_web.clone().cancelled_owned();
         let web = tokio::spawn(exporter_web::serve(self.bound, router, stop));
-        let outcome = if settings.is_active {
-            parts.work(&settings, &addresses, &health, &shutdown).await
-        } else {
-            metrics.exporter.idle();
-            health.set_ready();
-            report::idle(&addresses);
-            shutdown.cancelled().await;
-            Ok(())
-        };
+        let outcome = parts.work(&settings, &addresses, &health, &shutdown).await;
         stop_web.cancel();
         let _ = web.await;
         outcome

@@ -46,9 +46,8 @@ pub(crate) fn render(state: &Landing) -> String {
         loop_card(which, &metrics.loops.state(which), stuck)
     });
     let any = |word| cards.iter().any(|(other, _)| *other == word);
-    let (is_ready, is_idle) = (health.is_ready(), metrics.exporter.is_idle());
+    let is_ready = health.is_ready();
     let summary = match () {
-        () if is_idle => "Idle",
         () if any("stuck") => "Stuck",
         () if any("failing") => "Failing",
         () if !is_ready || any("starting") => "Starting",
@@ -56,9 +55,7 @@ pub(crate) fn render(state: &Landing) -> String {
     };
     let sections = html! {
         p.summary { strong { (summary) } ". Running for " (since_then(state.started)) "." }
-        @if is_idle {
-            p { "Only the pod with index 0 reads the API; see --kubernetes.pod-index." }
-        } @else if is_ready {
+        @if is_ready {
             div.grid { @for (_, card) in &cards { (card) } }
             (audit(metrics))
             div."grid wide tops" { (tickets(metrics)) (delivery(metrics)) }

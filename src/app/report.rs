@@ -49,15 +49,6 @@ pub(super) fn begin(settings: &ExporterSettings, addresses: &str, backlog_record
     }
 }
 
-/// Logs that another pod reads the API.
-pub(super) fn idle(addresses: &str) {
-    tracing::info!(
-        addresses,
-        version = env!("CARGO_PKG_VERSION"),
-        "idle: only the pod with index 0 reads the API; see --kubernetes.pod-index"
-    );
-}
-
 /// Logs once that the API is being read, when every loop that reads it has succeeded.
 pub(super) async fn log_when_working(metrics: Metrics) {
     let works = |which| {

@@ -179,7 +179,7 @@ pub struct StateFlags {
     pub max_size: u64,
 }
 
-/// `--log.*`, `--shutdown.*` and `--kubernetes.*`.
+/// `--log.*` and `--shutdown.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
 pub struct LogFlags {
@@ -196,9 +196,6 @@ pub struct LogFlags {
     #[arg(id = "shutdown.grace", long, value_name = "DURATION")]
     #[arg(default_value = "10s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
-    /// In a StatefulSet of several pods: the index of this pod. Only the pod with index 0 reads the API; the others are idle
-    #[arg(id = "kubernetes.pod-index", long, value_name = "INDEX")]
-    pub pod_index: Option<u32>,
 }
 
 /// The name of the value of a flag that is on without a value too.

@@ -44,8 +44,6 @@ pub struct ExporterSettings {
     pub zero_hold: Duration,
     /// `--shutdown.grace`.
     pub shutdown_grace: Duration,
-    /// Whether to read the API; another pod does if `--kubernetes.pod-index` is not 0.
-    pub is_active: bool,
 }
 
 // === impl ExporterSettings ===
@@ -115,7 +113,6 @@ impl ExporterSettings {
             web_config: flags.web.config()?,
             zero_hold: flags.metrics.zero_hold,
             shutdown_grace: flags.log.shutdown_grace,
-            is_active: flags.log.pod_index.unwrap_or(0) == 0,
         })
     }
 }

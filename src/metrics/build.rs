@@ -1,4 +1,4 @@
-//! The exporter itself: its build, and whether it is active.
+//! The build of the exporter.
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -27,24 +27,8 @@ const BUILD: Labels<3> = [
 families! {
     /// The families `orgdata_exporter_*`.
     pub struct ExporterMetrics {
-        /// 1 while this instance reads the API; 0 while its pod index keeps it idle.
-        "orgdata_exporter_active" => active: Gauge = one(),
         /// The build of this exporter; always 1.
         "orgdata_exporter_build_info" => build: Family<Labels<3>, Gauge> = family(one, [BUILD]),
-    }
-}
-
-// === impl ExporterMetrics ===
-
-impl ExporterMetrics {
-    /// Reports that this instance does not read the API.
-    pub fn idle(&self) {
-        self.active.set(0);
-    }
-
-    /// Returns whether this instance does not read the API.
-    pub fn is_idle(&self) -> bool {
-        self.active.get() == 0
     }
 }
 

@@ -39,8 +39,6 @@ pub struct Metrics {
     pub audit: Arc<AuditMetrics>,
     /// The exporter's own certificates.
     pub certificates: Certificates,
-    /// The exporter itself.
-    pub exporter: ExporterMetrics,
     /// Whether each loop works.
     pub loops: Arc<Loops>,
     /// Delivery of log records.
@@ -68,11 +66,12 @@ impl Metrics {
         registry.register_collector(Box::new(certificates.clone()));
         #[cfg(target_os = "linux")]
         registry.register_collector(Box::<process::ProcessCollector>::default());
+        let api = ApiMetrics::register(&mut registry);
+        ExporterMetrics::register(&mut registry);
         Self {
-            api: ApiMetrics::register(&mut registry),
+            api,
             audit,
             certificates,
-            exporter: ExporterMetrics::register(&mut registry),
             loops,
             otlp: Arc::new(OtlpMetrics::register(&mut registry)),
             state: StateMetrics::register(&mut registry),

@@ -9,8 +9,8 @@ use crate::support::files::{array, file, generated, text, yaml};
 
 const CHART: &str = "deploy/helm/orgdata-exporter";
 
-/// What is fixed in the chart: probes, Service and monitors expect that port, and the index is the pod's.
-const FIXED: [&str; 2] = ["ORGDATA_WEB_LISTEN_ADDRESS", "ORGDATA_KUBERNETES_POD_INDEX"];
+/// What is fixed in the chart: probes, Service and monitors expect that port.
+const FIXED: &str = "ORGDATA_WEB_LISTEN_ADDRESS";
 
 /// Helm gives a template the files of the chart's own directory only.
 const COPIES: [(&str, &str); 6] = [
@@ -51,8 +51,8 @@ fn every_variable_of_the_program_can_be_set_in_one_place() {
     let typed: BTreeSet<String> = template.split('"').flat_map(variables_in).collect();
     let free = keys(&schema()["properties"]["settings"]["properties"]);
     assert!(typed.is_disjoint(&free), "set twice: {typed:?}, {free:?}");
-    let fixed = FIXED.map(str::to_owned);
-    let chart: BTreeSet<String> = typed.union(&free).chain(&fixed).cloned().collect();
+    let mut chart: BTreeSet<String> = typed.union(&free).cloned().collect();
+    chart.insert(FIXED.to_owned());
     let program = variables();
     let differing: Vec<_> = chart.symmetric_difference(&program).collect();
     // In values.schema.json or templates/_settings.tpl.

@@ -19,7 +19,7 @@ const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
 /// `cli/state.rs`, `web_config`, `tests/real/disk.rs` and `src/metrics/process.rs`.
 const CONSTANT: &str = "
     orgdata_audit_backdated_total orgdata_audit_excluded_total orgdata_audit_history_complete
-    orgdata_certificate_not_after_timestamp_seconds orgdata_exporter_active orgdata_exporter_build_info
+    orgdata_certificate_not_after_timestamp_seconds orgdata_exporter_build_info
     orgdata_state_created_timestamp_seconds orgdata_state_max_size_bytes orgdata_otlp_records_replayed_total
     orgdata_state_recreated_total orgdata_state_recreated_timestamp_seconds orgdata_state_commit_failures_total
     process_cpu_seconds_total process_open_fds process_resident_memory_bytes process_max_fds

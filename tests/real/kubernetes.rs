@@ -33,9 +33,6 @@ fn pod<'a>(objects: &'a [Value], name: &str) -> &'a Value {
 
 /// Returns the settings of a container after checking what is the same alone and beside an application.
 fn settings<'a>(objects: &'a [Value], container: &Value) -> &'a Value {
-    let index = named(&container["env"], "ORGDATA_KUBERNETES_POD_INDEX");
-    let label = "metadata.labels['apps.kubernetes.io/pod-index']";
-    assert_eq!(index["valueFrom"]["fieldRef"]["fieldPath"], label);
     assert_has!(*container, {
         "livenessProbe": { "httpGet": { "path": "/-/healthy", "port": 10917 } },
         "resources": { "requests": { "cpu": "10m", "memory": "64Mi" }, "limits": { "cpu": null, "memory": "192Mi" } },
@@ -206,7 +203,6 @@ fn a_refusal_says_the_rule_and_the_way_out() {
     }
     // The overlay's own changes come after those of its components.
     for (kind, rules, count, is_refused) in [
-        ("native-sidecar", "one-statefulset", 3, false),
         ("native-sidecar", "one-replica", 3, true),
         ("plain-sidecar", "one-replica", 3, true),
         ("plain-sidecar", "one-replica", 1, false),
@@ -324,12 +320,11 @@ fn kubernetes_accepts_every_combination() {
     }
 }
 
-/// A second `apply` changes nothing; a wrong first rollout is corrected, and two pods never run; replicas know their index, and the policy
-/// denies a second reader.
+/// A second `apply` changes nothing; a wrong first rollout is corrected, and two pods never run.
 #[test]
 #[ignore = "needs kustomize and the API server"]
 fn a_second_apply_changes_nothing_and_two_pods_never_read() {
-    for script in ["unchanged", "rollout", "replicas", "policy"] {
+    for script in ["unchanged", "rollout"] {
         on_cluster(script);
     }
 }

@@ -214,27 +214,6 @@ async fn it_answers_probes_and_stops_while_it_opens_the_state_file() {
 }
 
 #[tokio::test]
-async fn only_the_first_pod_of_a_stateful_set_reads_the_api() {
-    let api = organization().await;
-    for (index, reads) in [("0", true), ("1", false), ("12", false)] {
-        let launch = exporter(&api.base_url()).env("ORGDATA_KUBERNETES_POD_INDEX", index);
-        let state = launch.dir().join("state.db");
-        let mut exporter = launch.state(&state).start();
-        if reads {
-            exporter.until_value(UP, 1.0).await;
-        }
-        let active = exporter.value("orgdata_exporter_active").await;
-        assert_eq!(active, Some(f64::from(u8::from(reads))), "{index}");
-        assert_eq!(exporter.value(UP).await.is_some(), reads, "{index}");
-        assert_eq!(state.exists(), reads, "{index}");
-        let (_, page) = exporter.get("/").await;
-        assert_eq!(page.contains("Only the pod with index 0 reads"), !reads);
-        assert_eq!(exporter.get("/-/ready").await.0, 200);
-        assert_eq!(exporter.stop().await, Some(0));
-    }
-}
-
-#[tokio::test]
 async fn it_runs_without_spans_if_their_endpoint_is_wrong_and_shows_no_password() {
     let api = organization().await;
     let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";

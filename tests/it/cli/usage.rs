@@ -137,7 +137,6 @@ URL ORGDATA_WEB_LISTEN_ADDRESS=10917 => :PORT
 URL ORGDATA_API_KEY_FILE=/no/key => --api.key-file
 demo ORGDATA_LOG_FORMAT=xml => logfmt
 healthcheck ORGDATA_WEB_LISTEN_ADDRESS=10917 => :PORT
-URL ORGDATA_KUBERNETES_POD_INDEX=web-0 => digit
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_TIMEOUT=abc => milliseconds
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_COMPRESSION=brotli => gzip
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=ftp://x => http

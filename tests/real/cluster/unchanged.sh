@@ -9,14 +9,12 @@ sidecar() {
 }
 
 for directory in deploy/kubernetes/overlays/standalone deploy/kubernetes/overlays/sidecar "$(sidecar one native-sidecar)" "$(sidecar two plain-sidecar)" \
-    "$(overlay three "{namespace: three, resources: [@/base], components: [@/components/servicemonitor, @/components/admission-policy]}")"; do
+    "$(overlay three "{namespace: three, resources: [@/base], components: [@/components/servicemonitor]}")"; do
     kubectl apply --warnings-as-errors -k "$directory" >"$work/first"
     kubectl apply -k "$directory" >"$work/second"
     [[ $(wc -l <"$work/first") -gt 4 ]] || fail "$directory: $(cat "$work/first")"
     ! grep -v ' unchanged$' "$work/second" || fail "$directory: a second apply changes this"
 done
-# The policy is for the whole cluster; ../policy.sh has its own.
-kubectl delete -f deploy/kubernetes/components/admission-policy/policy.yaml >/dev/null
 # Under "restricted" the pods start too.
 for pod in orgdata/orgdata-exporter-0 example/shop-0 one/shop-0 two/shop-0 three/orgdata-exporter-0; do
     kubectl -n "${pod%/*}" wait --for=create "pod/${pod#*/}" --timeout=60s >/dev/null

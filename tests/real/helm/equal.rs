@@ -24,8 +24,9 @@ const FEATURES: [(&str, &str); 9] = [
     ),
 ];
 
-/// What is not for a chart: the pods of another application, and a policy for the whole cluster.
-const KUSTOMIZE_ONLY: &str = "native-sidecar plain-sidecar sidecar-claim sidecar-pod one-statefulset one-replica checks admission-policy";
+/// What is not for a chart: the pods of another application.
+const KUSTOMIZE_ONLY: &str =
+    "native-sidecar plain-sidecar sidecar-claim sidecar-pod one-statefulset one-replica checks";
 
 /// Kustomize scrapes sidecars too, in pods with any labels; a chart selects its own pod.
 const DIFFERENCE: &str = "PodMonitor/orgdata-exporter/spec/selector/matchLabels";
