@@ -21,7 +21,7 @@ pub async fn run(args: simulator::Args) -> Result<(), Failure> {
         ))
     })?;
     let address = listener.local_addr().unwrap_or(listen);
-    let simulator = Simulator::new(args.into_config());
+    let simulator = Simulator::new(args.config);
     // It serves also if nothing reads this line.
     let _ = writeln!(
         std::io::stdout(),

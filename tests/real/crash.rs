@@ -53,7 +53,6 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         history: 2_000,
         tickets: 50,
         clock: ClockSource::Real,
-        compression: true,
         ..Config::quiet()
     };
     let simulator = Simulator::spawn(config).await.unwrap();

@@ -71,7 +71,7 @@ pub(crate) fn page(
 
     let rows = &world.rows[..world.rows.len().saturating_sub(readings.behind)];
     let below = |key, inclusive| world.count_below(key, inclusive).min(rows.len());
-    let low = after.map_or(0, |key| below(key, !readings.after_inclusive));
+    let low = after.map_or(0, |key| below(key, true));
     let high = before.map_or(rows.len(), |key| below(key, readings.before_inclusive));
     let between = rows[low.min(high)..high].iter();
     let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.entry(row));
@@ -104,7 +104,7 @@ pub(crate) fn page(
         "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
         "endCursor": oldest.map(cursor),
-        "hasPrevious": readings.has_previous.unwrap_or_else(|| rows[above..].iter().any(|row| matches(&row))),
+        "hasPrevious": rows[above..].iter().any(|row| matches(&row)),
         "hasMore": readings.has_more.unwrap_or_else(|| rows[..below].iter().any(|row| matches(&row))),
     });
     let items = page.into_iter().filter(matches).map(|row| {

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use crate::auth::ApiKey;
 use crate::clock::ClockSource;
 use crate::control::checked_rate;
-use crate::fault::{Fault, duration, named};
+use crate::fault::{Fault, duration};
 use crate::readings::Readings;
 
 /// Everything that decides what a simulator serves.
@@ -23,7 +22,7 @@ pub struct Config {
     )]
     pub keys: Vec<ApiKey>,
 
-    /// The same seed serves the same data; only the times follow the start
+    /// The same seed serves the same data; only times and ids follow the start
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
@@ -66,10 +65,6 @@ pub struct Config {
     /// How the specification is read where it is ambiguous.
     #[arg(skip)]
     pub readings: Readings,
-
-    /// Whether responses are compressed for clients that accept gzip.
-    #[arg(skip = true)]
-    pub compression: bool,
 }
 
 /// The flags of `simulate`.
@@ -79,13 +74,9 @@ pub struct Args {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
     pub listen: SocketAddr,
 
+    /// Everything else.
     #[command(flatten)]
-    config: Config,
-
-    /// How the specification is read where it is ambiguous, as in `page-cap=50` or `key=arrival`; repeatable. The page
-    /// /control/ lists them
-    #[arg(long = "reading", value_name = "NAME=VALUE", value_parser = reading)]
-    readings: Vec<Value>,
+    pub config: Config,
 }
 
 // === impl Config ===
@@ -105,7 +96,7 @@ impl Default for Config {
 
 impl Config {
     /// Returns a configuration in which nothing happens by itself: a manual clock at 2030-01-01, no history, no
-    /// tickets, no compression.
+    /// tickets.
     pub fn quiet() -> Self {
         let start = Timestamp::from_second(1_893_456_000).unwrap_or(Timestamp::UNIX_EPOCH);
         Self {
@@ -114,21 +105,7 @@ impl Config {
             tickets: 0,
             ticket_change_rate: 0.0,
             clock: ClockSource::Manual(start),
-            compression: false,
             ..Self::default()
-        }
-    }
-}
-
-// === impl Args ===
-
-impl Args {
-    /// Returns the configuration that the flags describe.
-    pub fn into_config(self) -> Config {
-        let change = |readings: Readings, change| readings.with(change).unwrap_or(readings);
-        Config {
-            readings: self.readings.iter().fold(Readings::default(), change),
-            ..self.config
         }
     }
 }
@@ -137,19 +114,12 @@ fn rate(text: &str) -> Result<f64, String> {
     checked_rate(text.parse().unwrap_or(f64::NAN))
 }
 
-/// Reads a change of readings that can be made.
-fn reading(text: &str) -> Result<Value, serde_json::Error> {
-    let change = named(text);
-    Readings::default().with(&change).map(|_| change)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
     use crate::fault::FaultKind;
-    use crate::readings::TotalCount;
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -159,7 +129,7 @@ mod tests {
 
     fn parse(flags: &[&str]) -> Result<Config, String> {
         let parsed = Cli::try_parse_from(["simulate"].iter().chain(flags));
-        let config = parsed.map(|cli| cli.args.into_config());
+        let config = parsed.map(|cli| cli.args.config);
         config.map_err(|error| error.to_string())
     }
 
@@ -169,9 +139,6 @@ mod tests {
             "--api-key=a=tickets:read",
             "--api-key=b",
             "--history-span=2h",
-            "--reading=after-newest=true",
-            "--reading=page-cap=7",
-            "--reading=total-count=missing",
             "--fault=status=500",
             "--fault=hang",
         ])
@@ -180,13 +147,6 @@ mod tests {
             (config.keys.len(), config.history_span.as_secs()),
             (2, 7200)
         );
-        let expected = Readings {
-            after_newest: true,
-            page_cap: Some(7),
-            total_count: TotalCount::Missing,
-            ..Readings::default()
-        };
-        assert_eq!(config.readings, expected);
         assert_eq!(config.faults.len(), 2);
         assert_eq!(config.faults[1].kind, FaultKind::Hang);
     }
@@ -200,9 +160,6 @@ mod tests {
             ("--fault", "explode"),
             ("--fault", "status=99"),
             ("--fault", "poison"),
-            ("--reading", "page-cup=1"),
-            ("--reading", "page-cap"),
-            ("--reading", "key=x"),
             ("--listen", "here"),
             ("--api-key", "=x"),
         ] {

@@ -1,4 +1,5 @@
-//! The generated part of an audit log entry (section 2.1), a function of the seed and the entry's place of arrival.
+//! The generated part of an audit log entry (section 2.1), a function of the seed and the entry's place of arrival. Its id is also one of
+//! the start, so that a client that has read an earlier simulator takes the entries for new ones.
 
 use serde_json::{Value, json};
 
@@ -7,8 +8,8 @@ use crate::data;
 use crate::dice::{Dice, Purpose, hash};
 use crate::world::Key;
 
-/// Returns the entry at this place.
-pub(crate) fn draw(seed: u64, key: Key, (organization, name): (i64, &str)) -> Value {
+/// Returns the entry at this place. `start` is when the simulator started.
+pub(crate) fn draw(seed: u64, start: i64, key: Key, (organization, name): (i64, &str)) -> Value {
     let Key { created, number } = key;
     let mut dice = Dice::new(seed, Purpose::Event, number, 0);
     let kind = data::draw_kind(&mut dice);
@@ -46,7 +47,7 @@ pub(crate) fn draw(seed: u64, key: Key, (organization, name): (i64, &str)) -> Va
         })
     });
     let mut entry = json!({
-        "id": format!("{:016x}-{number:x}", hash(seed, Purpose::EventId, number, 0)),
+        "id": format!("{:016x}-{number:x}", hash(seed, Purpose::EventId, number, start as u64)),
         "type": kind.name,
         "occurredAt": clock::text(occurred),
         "createdAt": clock::text(created),
@@ -95,7 +96,7 @@ mod tests {
         let mut nulls = HashSet::new();
         for number in 0..3_000 {
             let created = 1_700_000_000_000;
-            let entry = draw(9, Key { created, number }, (42, "name"));
+            let entry = draw(9, 0, Key { created, number }, (42, "name"));
             let fields = entry.as_object().unwrap();
             assert!(fields.keys().eq(ENTRY.split(' ')));
             for (id, object) in [

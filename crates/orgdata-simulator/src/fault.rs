@@ -86,15 +86,6 @@ pub struct Fault {
     pub(crate) seen: u64,
 }
 
-/// Reads `NAME=VALUE` as a JSON object, and a name without a value as a string. A value that is not JSON is a string.
-pub(crate) fn named(text: &str) -> Value {
-    let Some((name, value)) = text.split_once('=') else {
-        return text.into();
-    };
-    let value: Value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-    json!({ name: value })
-}
-
 // === impl Fault ===
 
 impl Fault {
@@ -142,12 +133,19 @@ impl Fault {
     }
 }
 
-/// Parses a kind: `KIND` or `KIND=VALUE`.
+/// Parses a kind: `KIND` or `KIND=VALUE`. A value that is not JSON is a string.
 impl FromStr for Fault {
     type Err = serde_json::Error;
 
     fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_value(named(text)).map(Self::new)
+        let kind = match text.split_once('=') {
+            None => text.into(),
+            Some((name, value)) => {
+                let value: Value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+                json!({ name: value })
+            }
+        };
+        serde_json::from_value(kind).map(Self::new)
     }
 }
 

@@ -11,12 +11,8 @@ pub struct Readings {
     /// Whether `after=` returns the newest entries if more are new than fit on a page, with a hole between them and the
     /// cursor. Otherwise it returns those next to the cursor, and newer ones follow on later pages.
     pub after_newest: bool,
-    /// Whether `after=` also returns the entry of the cursor.
-    pub after_inclusive: bool,
     /// Whether `before=` also returns the entry of the cursor.
     pub before_inclusive: bool,
-    /// The constant value of `hasPrevious`; `None` if it is right.
-    pub has_previous: Option<bool>,
     /// The constant value of `hasMore`; `None` if it is right.
     pub has_more: Option<bool>,
     /// The maximum number of items on a page, whatever limit is requested.
@@ -47,8 +43,6 @@ pub struct Readings {
     pub visible_after: i64,
     /// The number of newest entries that are kept.
     pub keep: Option<u64>,
-    /// Whether the `Date` header is missing.
-    pub no_date: bool,
     /// The number of seconds by which `Date` is ahead.
     pub date_ahead: i64,
     /// Whether tickets are listed oldest first, so that a removed one shifts the offsets behind it. Otherwise the newest one
@@ -93,8 +87,6 @@ pub enum TimeForm {
     Iso,
     /// `2026-11-24T21:03:26.123`.
     NoZone,
-    /// `Tue, 24 Nov 2026 21:03:26 +0000`.
-    Rfc2822,
     /// A number of seconds since 1970.
     Seconds,
     /// A number of milliseconds since 1970.
@@ -150,7 +142,6 @@ impl TimeForm {
         let format = match self {
             Self::Iso => "%Y-%m-%dT%H:%M:%S%.3fZ",
             Self::NoZone => "%Y-%m-%dT%H:%M:%S%.3f",
-            Self::Rfc2822 => "%a, %d %b %Y %H:%M:%S +0000",
             Self::Seconds => return time.as_second().into(),
             Self::Millis => return time.as_millisecond().into(),
         };

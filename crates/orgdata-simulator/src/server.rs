@@ -17,7 +17,6 @@ use http::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tower_http::compression::{CompressionLayer, CompressionLevel};
 
 use crate::config::Config;
 use crate::sim::Simulator;
@@ -39,13 +38,9 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let compression = CompressionLayer::new()
-        .quality(CompressionLevel::Fastest)
-        .gzip(sim.config.compression);
     let router = control::routes()
         .fallback(answer::answer)
         .with_state(Arc::clone(&sim))
-        .layer(compression)
         .layer(map_response_with_state(sim, dated));
     let handle: Handle<SocketAddr> = Handle::new();
     let mut server = Server::from_listener(listener)
@@ -63,10 +58,9 @@ pub async fn serve(
 
 /// Adds the date to a response: the simulator's, not the machine's, and that of a node whose clock may be wrong.
 async fn dated(State(sim): State<Arc<Simulator>>, response: Response<Body>) -> Response<Body> {
-    let readings = sim.readings();
-    let now = sim.clock.now().saturating_add(readings.date_ahead * 1000);
-    let date = (!readings.no_date).then(|| [(DATE, http_date(now))]);
-    (date, response).into_response()
+    let ahead = sim.readings().date_ahead * 1000;
+    let date = http_date(sim.clock.now().saturating_add(ahead));
+    ([(DATE, date)], response).into_response()
 }
 
 // === impl Simulator ===
@@ -88,24 +82,14 @@ impl Simulator {
     ///
     /// If no port is free.
     pub async fn spawn(config: Config) -> io::Result<Running> {
-        let address = (Ipv4Addr::LOCALHOST, 0).into();
-        Self::new(config).run_on(address).await
-    }
-
-    /// Serves this simulator on an address. It can be served again after the server stopped, and by several servers at a
-    /// time.
-    ///
-    /// # Errors
-    ///
-    /// If the address is not available.
-    pub async fn run_on(self: Arc<Self>, address: SocketAddr) -> io::Result<Running> {
-        let listener = TcpListener::bind(address).await?;
+        let sim = Self::new(config);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
-        let task = tokio::spawn(serve(Arc::clone(&self), listener, stopped));
+        let task = tokio::spawn(serve(Arc::clone(&sim), listener, stopped));
         Ok(Running {
-            sim: self,
+            sim,
             address,
             stop: stop.drop_guard(),
             task,

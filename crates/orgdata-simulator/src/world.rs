@@ -38,6 +38,8 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) seed: u64,
+    /// When the simulator started, in milliseconds since 1970.
+    start: i64,
     organization: i64,
     pub(crate) organization_name: String,
     reading: KeyReading,
@@ -58,6 +60,7 @@ impl World {
     pub(crate) fn new(config: &Config, now: i64) -> Self {
         let mut world = Self {
             seed: config.seed,
+            start: now,
             organization: config.organization_id,
             organization_name: data::ORGANIZATION_NAME.to_owned(),
             reading: config.readings.key,
@@ -156,7 +159,7 @@ impl World {
     /// Returns an entry as it is served.
     pub(crate) fn entry(&self, row: &Row) -> Value {
         let organization = (self.organization, self.organization_name.as_str());
-        let mut entry = entry::draw(self.seed, row.key, organization);
+        let mut entry = entry::draw(self.seed, self.start, row.key, organization);
         if let Some(fields) = &row.fields {
             fields.apply_to_entry(&mut entry);
         }

@@ -176,14 +176,9 @@ fn trouble(rng: &mut Rng) -> f64 {
 }
 
 fn readings(rng: &mut Rng) -> Readings {
-    let mut flag = || [None, Some(false), Some(true)][rng.usize(0..3)];
-    let (has_previous, has_more) = (flag(), flag());
     Readings {
-        after_newest: rng.bool(),
-        after_inclusive: rng.bool(),
         before_inclusive: rng.bool(),
-        has_previous,
-        has_more,
+        has_more: [None, Some(false), Some(true)][rng.usize(0..3)],
         page_cap: one_in(rng, 4).then(|| rng.u64(1..8)),
         key: match rng.u8(0..3) {
             0 => KeyReading::Arrival,

@@ -14,7 +14,7 @@ use crate::support::service::{reading, readings};
 
 #[tokio::test]
 async fn times_are_read_in_any_form() {
-    let forms = [TimeForm::Rfc2822, TimeForm::Seconds, TimeForm::Millis];
+    let forms = [TimeForm::Seconds, TimeForm::Millis];
     let play = async |times| {
         let readings = readings(|it| it.times = times);
         let history = History::with(2000, readings, "--api.page-size=20").await;

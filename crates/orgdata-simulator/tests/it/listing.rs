@@ -53,14 +53,11 @@ async fn after_returns_the_page_next_to_the_cursor() {
         listed(&sim, &format!("limit=10&after={cursor}")).await,
         new[..10]
     );
-    sim.change_readings(|readings| readings.after_inclusive = true);
-    assert_eq!(listed(&sim, &format!("after={cursor}")).await.len(), 26);
     sim.change_readings(|readings| {
-        (readings.has_more, readings.has_previous) = (Some(false), Some(true));
-        readings.page_cap = Some(3);
+        (readings.has_more, readings.page_cap) = (Some(false), Some(3));
     });
     let capped = audit(&sim, "limit=5").await;
-    assert_eq!((items(&capped).len(), flags(&capped)), (3, (true, false)));
+    assert_eq!((items(&capped).len(), flags(&capped)), (3, (false, false)));
 }
 
 #[tokio::test]
@@ -342,7 +339,6 @@ async fn times_are_written_in_every_form() {
     for (form, expected) in [
         (TimeForm::Iso, json!("2029-12-25T02:00:00.000Z")),
         (TimeForm::NoZone, json!("2029-12-25T02:00:00.000")),
-        (TimeForm::Rfc2822, json!("Tue, 25 Dec 2029 02:00:00 +0000")),
         (TimeForm::Seconds, json!(1_892_858_400)),
         (TimeForm::Millis, json!(1_892_858_400_000_i64)),
     ] {
