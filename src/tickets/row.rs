@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
-use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, parse_time};
+use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, parse_json_time};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -144,12 +144,12 @@ impl<'a> Field<'a> for Text<'a> {
 
 impl<'a> Field<'a> for Date {
     fn read(json: &'a str) -> Option<Self> {
-        let text = Text::read(json)?;
-        let text = text.trim();
-        if text.is_empty() || text.starts_with("9999-12-31") {
+        let text = Text::read(json);
+        let is_none = |text: &str| text.is_empty() || text.starts_with("9999-12-31");
+        if text.is_some_and(|text| is_none(text.trim())) {
             return Some(Self(None));
         }
-        let time = parse_time(text)?;
+        let time = parse_json_time(json)?;
         Some(Self((time > Timestamp::UNIX_EPOCH).then_some(time)))
     }
 }

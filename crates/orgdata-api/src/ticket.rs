@@ -7,6 +7,7 @@
 )]
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::json::{Bounded, NumberText, Text};
 
@@ -23,10 +24,10 @@ pub struct Ticket<'a> {
     pub r#type: Option<Text<'a>>,
     /// An open set; `OPEN` is an observed value.
     pub state: Option<Text<'a>>,
-    pub created_at: Option<Text<'a>>,
-    pub closed_at: Option<Text<'a>>,
+    pub created_at: Option<&'a RawValue>,
+    pub closed_at: Option<&'a RawValue>,
     pub organization_id: Option<NumberText<'a>>,
-    pub target_due_date: Option<Text<'a>>,
+    pub target_due_date: Option<&'a RawValue>,
     pub linked_deals: Option<Bounded<LinkedDeal<'a>, MAX_LINKED_DEALS>>,
     /// In whatever currency the organization uses.
     pub deal_amount_sum: Option<NumberText<'a>>,
