@@ -1,7 +1,7 @@
-//! Which format a client asks for in `Accept` (RFC 9110, section 12.5.1), and whether it is a scraper.
+//! Which format and encoding a client asks for (RFC 9110, sections 12.5.1 and 12.5.3), and whether it is a scraper.
 
-use http::HeaderMap;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::{HeaderMap, HeaderName};
 use mime::Mime;
 
 use super::exposition::Format;
@@ -40,17 +40,30 @@ pub fn is_scraper(headers: &HeaderMap) -> bool {
         || names(TEXT) && !names("text/html")
 }
 
-/// Returns the elements of the header and how much each is wanted, from 0 to 1; one that is invalid is ignored.
+/// Returns whether the client accepts gzip.
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
+    elements(headers, ACCEPT_ENCODING).any(|element| {
+        let (coding, weight) = element.split_once(';').unwrap_or((element, ""));
+        let weight = weight.trim().strip_prefix("q=").unwrap_or("1");
+        coding.trim().eq_ignore_ascii_case("gzip") && weight.parse() != Ok(0.0)
+    })
+}
+
+/// Returns the elements of `Accept` and how much each is wanted, from 0 to 1; one that is invalid is ignored.
 fn ranges(headers: &HeaderMap) -> impl Iterator<Item = (Mime, f64)> {
-    let values = headers.get_all(ACCEPT).into_iter();
-    let values = values.filter_map(|value| value.to_str().ok());
-    let elements = values.flat_map(|value| value.split(','));
-    elements.filter_map(|element| {
+    elements(headers, ACCEPT).filter_map(|element| {
         let range: Mime = element.trim().parse().ok()?;
         let quality = range.get_param("q").map(|quality| quality.as_str().parse());
         let quality: f64 = quality.unwrap_or(Ok(1.0)).ok()?;
         (0.0..=1.0).contains(&quality).then_some((range, quality))
     })
+}
+
+/// Returns the elements of a header that is a list.
+fn elements(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(','))
 }
 
 #[cfg(test)]
@@ -116,6 +129,23 @@ mod tests {
         assert_eq!(super::format(&HeaderMap::new()), text);
         let two = ["text/plain;q=0.5", "application/openmetrics-text"];
         assert_eq!(super::format(&headers(&two)), open);
+    }
+
+    #[test]
+    fn gzip_is_accepted_by_its_name_and_not_with_a_weight_of_zero() {
+        for (value, accepted) in [
+            ("gzip", true),
+            ("deflate, GZIP;q=0.5, br", true),
+            ("gzip;q=0", false),
+            ("gzip; q=0.000", false),
+            ("*", false),
+            ("identity, xgzip", false),
+            ("", false),
+        ] {
+            let header = (ACCEPT_ENCODING, HeaderValue::from_static(value));
+            let headers = HeaderMap::from_iter([header]);
+            assert_eq!(accepts_gzip(&headers), accepted, "{value}");
+        }
     }
 
     #[test]
