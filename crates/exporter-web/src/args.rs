@@ -45,13 +45,18 @@ impl WebArgs {
     }
 }
 
-/// Parses `--web.telemetry-path`: never `/` or a path below `/-/`, where exporters have pages and probes.
+/// Parses `--web.telemetry-path`: a path that clients request as it is written, and never `/` or a path below `/-/`, where
+/// exporters have pages and probes.
 fn telemetry_path(text: &str) -> Result<String, &'static str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     if !text.starts_with('/') || !text.bytes().all(plain) {
         return Err(
             "it must start with /, like /metrics, and may only contain letters, digits and - . _ ~ /",
         );
+    }
+    // A client would request another path (RFC 3986, section 5.2.4), or another host.
+    if text.starts_with("//") || text.split('/').any(|part| matches!(part, "." | "..")) {
+        return Err("it must not start with // or contain /./ or /../; write it like /metrics");
     }
     match text == "/" || text == "/-" || text.starts_with("/-/") {
         true => Err("the exporter itself uses / and everything under /-/; choose another path"),
@@ -65,7 +70,13 @@ mod tests {
 
     #[test]
     fn a_telemetry_path_is_plain_and_not_used_otherwise() {
-        for text in ["/metrics", "/probe/metrics", "/-metrics", "/m.e_t~r-1"] {
+        for text in [
+            "/metrics",
+            "/probe/metrics/",
+            "/-metrics",
+            "/m.e_t~r-1",
+            "/..m",
+        ] {
             assert_eq!(telemetry_path(text).as_deref(), Ok(text));
         }
         for (text, reason) in [
@@ -74,6 +85,10 @@ mod tests {
             ("/metrics?x=1", "start with /"),
             ("/{m}", "start with /"),
             ("/m%65", "start with /"),
+            ("//metrics", "start with //"),
+            ("/..", "/../"),
+            ("/.", "/./"),
+            ("/a/../-/ready", "/../"),
             ("/", "itself uses"),
             ("/-", "itself uses"),
             ("/-/healthy", "itself uses"),

@@ -11,7 +11,6 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use axum::http::header::{HeaderName, HeaderValue};
-use rustls::ServerConfig;
 use serde::Deserialize;
 
 use crate::auth::{self, PasswordVerifier, Users};
@@ -38,7 +37,7 @@ struct Shared {
 /// What one file asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Current {
-    tls: Option<Tls>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) users: Users,
 }
@@ -55,12 +54,14 @@ struct Sections {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HttpSection {
-    http2: Option<bool>,
+    /// It has no effect.
+    #[serde(rename = "http2")]
+    _http2: Option<bool>,
     headers: Option<BTreeMap<String, String>>,
 }
 
 /// The files that were read, each with its content if it could be read.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub(crate) struct Files {
     /// Where relative paths begin; `None` for a text that may name no files.
     directory: Option<PathBuf>,
@@ -77,11 +78,6 @@ impl Files {
         let content = read_file(&path);
         self.read.push((path, content.as_ref().ok().cloned()));
         content
-    }
-
-    fn have_changed(&self) -> bool {
-        let mut files = self.read.iter();
-        files.any(|(path, before)| read_file(path).ok() != *before)
     }
 }
 
@@ -115,13 +111,12 @@ impl Current {
             })?;
         let sections = sections.unwrap_or_default();
         let http = sections.http_server_config.unwrap_or_default();
-        let http2 = http.http2.unwrap_or(true);
         let tls = sections.tls_server_config;
         let users = sections.basic_auth_users.unwrap_or_default().into_iter();
         let users = users.map(|(name, hash)| (name, hash.into())).collect();
         auth::check_hashes(&users)?;
         Ok(Self {
-            tls: tls.map(|tls| Tls::new(&tls, http2, files)).transpose()?,
+            tls: tls.map(|tls| Tls::new(&tls, files)).transpose()?,
             headers: headers(http.headers.unwrap_or_default())?,
             users,
         })
@@ -209,10 +204,10 @@ impl WebConfig {
     pub fn reload(&self) {
         let Some(path) = &self.0.path else { return };
         let mut files = lock(&self.0.files);
-        if !files.have_changed() {
+        let (read, next) = Current::read(path);
+        if *files == read {
             return;
         }
-        let (read, next) = Current::read(path);
         *files = read;
         // A file that is being written looks like a shorter one.
         let next = next.and_then(|next| match next.protects_less_than(&self.current()) {
@@ -247,11 +242,6 @@ impl WebConfig {
     /// Returns what is in force.
     pub(crate) fn current(&self) -> Arc<Current> {
         self.0.current.load_full()
-    }
-
-    /// Returns the configuration of TLS, if it is on.
-    pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
-        Some(self.current().tls.as_ref()?.server.clone())
     }
 
     /// Returns what checks the passwords of users.

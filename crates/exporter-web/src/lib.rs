@@ -6,7 +6,6 @@
 mod args;
 mod auth;
 mod config;
-mod connections;
 mod file;
 pub mod landing;
 mod listen;
@@ -17,10 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use args::WebArgs;
 pub use config::WebConfig;
-pub use connections::Limits;
 pub use file::read_file;
 pub use listen::{Bound, ListenAddress, bind};
-pub use server::serve;
+pub use server::{Limits, serve};
 pub use tls::not_after;
 
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
-use std::sync::Arc;
 
 use tokio::net::{TcpListener, lookup_host};
 
@@ -21,11 +20,10 @@ pub struct ListenAddress {
     pub port: u16,
 }
 
-/// Listening sockets: clients can connect from here on, and are answered once [`serve`](crate::serve) runs. A clone has
-/// the same sockets.
-#[derive(Clone, Debug)]
+/// Listening sockets: clients can connect from here on, and are answered once [`serve`](crate::serve) runs.
+#[derive(Debug)]
 pub struct Bound {
-    pub(crate) sockets: Vec<Arc<TcpListener>>,
+    pub(crate) sockets: Vec<TcpListener>,
     pub(crate) config: WebConfig,
     /// What clients may use.
     pub limits: Limits,
@@ -47,7 +45,7 @@ pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
         ));
     }
     Ok(Bound {
-        sockets: sockets.into_iter().map(Arc::new).collect(),
+        sockets,
         config,
         limits: Limits::default(),
     })

@@ -1,4 +1,5 @@
-//! The server: connections of bounded number, time and size, with TLS as the configuration file asks for it at the moment.
+//! The server: HTTP/1.1 over connections of bounded number, time and size, with TLS as the configuration file asks for it at
+//! the moment.
 
 use std::io;
 use std::pin::pin;
@@ -7,53 +8,45 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::{HeaderName, HeaderValue};
+use axum::http::header::{CONNECTION, HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use futures_util::future::join_all;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Layer as _;
-use tower_http::CompressionLevel;
-use tower_http::compression::CompressionLayer;
 use tower_http::timeout::TimeoutLayer;
 
-use crate::connections::{Connection, Pool, RESPONSE_TIMEOUT};
+use crate::config::Current;
 use crate::{Bound, WebConfig, landing};
 
 /// The maximum size of the request line and headers together, and what is buffered of a response, in bytes. Prometheus
 /// sends 400.
 const MAX_BUFFER: usize = 32 * 1024;
 
+/// What the system buffers of a response, in bytes. Its default grows to megabytes.
+const SEND_BUFFER: usize = 64 * 1024;
+
 /// The maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
-/// The maximum number of requests under way on one HTTP/2 connection.
-const MAX_STREAMS: u32 = 8;
+/// The maximum time to compute a response, with the check of its password.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What one HTTP/2 client may send before it is read, and what is buffered of one response, in bytes.
-const HTTP2_BUFFER: u32 = 16 * 1024;
-
-/// The pause after a connection could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The first byte of a TLS connection.
-const HANDSHAKE: u8 = 0x16;
-
-/// What Go's servers answer to a request without TLS.
-const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    X-Content-Type-Options: nosniff\r\n\
-    Connection: close\r\n\r\n\
-    Client sent an HTTP request to an HTTPS server.\n";
+/// The pause after a connection could not be accepted. Most likely the process has no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Headers of every response, unless the configuration file or the exporter sets them.
 const HEADERS: [(&str, &str); 5] = [
@@ -67,84 +60,89 @@ const HEADERS: [(&str, &str); 5] = [
 const CONTENT_SECURITY_POLICY: &str =
     "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'";
 
+/// Bounds on clients. The defaults suit scrapers and probes; tests make them small.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The maximum number of open connections. Others wait in the queue of the system.
+    pub connections: usize,
+    /// The maximum time of a TLS handshake, and of a connection without a complete request, also between two requests.
+    pub header_timeout: Duration,
+    /// The maximum time in which a client takes nothing of a response.
+    pub write_timeout: Duration,
+    /// How long a connection takes requests.
+    pub connection_age: Duration,
+    /// The maximum time for a response to finish after that, or when the exporter stops.
+    pub shutdown_grace: Duration,
+}
+
 /// What every connection needs.
 struct Server {
-    http: Builder<TokioExecutor>,
+    http: http1::Builder,
     router: Router,
     config: WebConfig,
-    pool: Arc<Pool>,
+    limits: Limits,
+    permits: Arc<Semaphore>,
     connections: TaskTracker,
     /// Cancelled when no connection may take another request.
     stopping: CancellationToken,
 }
 
-/// Serves requests until `shutdown`, then lets responses finish that are under way, for at most
-/// [`Limits::shutdown_grace`](crate::Limits::shutdown_grace).
+/// Serves requests until `shutdown`, then lets responses finish that are under way, for at most [`Limits::shutdown_grace`].
 ///
-/// Every request is checked as the web configuration file asks, and every response is compressed if the client accepts it.
+/// Every request is checked as the web configuration file asks.
 pub async fn serve(bound: Bound, router: Router, shutdown: impl Future<Output = ()>) {
-    let (config, late) = (bound.config, StatusCode::SERVICE_UNAVAILABLE);
+    let Bound {
+        sockets,
+        config,
+        limits,
+    } = bound;
+    let late = StatusCode::SERVICE_UNAVAILABLE;
     let router = router
         .route(landing::STYLE_PATH, get(landing::style))
-        .layer(TimeoutLayer::with_status_code(late, RESPONSE_TIMEOUT))
         .layer(from_fn_with_state(config.clone(), guard))
-        // The lowest level takes an eighth of the time of the default and saves most of the size.
-        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));
+        .layer(TimeoutLayer::with_status_code(late, RESPONSE_TIMEOUT));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(MAX_BUFFER)
+        .max_headers(MAX_HEADERS);
     let server = Arc::new(Server {
-        http: http(),
+        http,
         router,
         config: config.clone(),
-        pool: Pool::new(bound.limits),
+        limits,
+        permits: Arc::new(Semaphore::new(limits.connections)),
         connections: TaskTracker::new(),
         stopping: CancellationToken::new(),
     });
-    let accepting = bound.sockets.iter().map(|socket| server.accept(socket));
     tokio::select! {
-        _ = join_all(accepting) => {}
-        () = server.pool.close_overdue() => {}
+        _ = join_all(sockets.iter().map(|socket| server.accept(socket))) => {}
         () = config.follow() => {}
         () = shutdown => {}
     }
-    drop(bound.sockets);
+    drop(sockets);
     server.stopping.cancel();
-    server.pool.close_up_to(0);
     server.connections.close();
-    tokio::select! {
-        () = server.connections.wait() => {}
-        () = tokio::time::sleep(bound.limits.shutdown_grace) => {}
-    }
-    server.pool.close_up_to(usize::MAX);
-}
-
-fn http() -> Builder<TokioExecutor> {
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1()
-        .max_buf_size(MAX_BUFFER)
-        .max_headers(MAX_HEADERS);
-    http.http2()
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_BUFFER as u32)
-        .initial_stream_window_size(HTTP2_BUFFER)
-        .initial_connection_window_size(HTTP2_BUFFER)
-        .max_send_buf_size(HTTP2_BUFFER as usize);
-    http
+    server.connections.wait().await;
 }
 
 /// Checks every request, and completes every response. Probes are no exception, as in the toolkit.
 async fn guard(
     State(config): State<WebConfig>,
-    Extension(connection): Extension<Arc<Connection>>,
+    Extension(admitted): Extension<Arc<Current>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let under_way = connection.begin_response();
     let current = config.current();
-    let checked = config
-        .passwords()
-        .check(&current.users, request.headers(), connection.address);
-    let mut response = match checked.await {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal,
+    let mut response = if Arc::ptr_eq(&current, &admitted) {
+        let passwords = config.passwords();
+        match passwords.check(&current.users, request.headers()).await {
+            Ok(()) => next.run(request).await,
+            Err(denied) => denied,
+        }
+    } else {
+        // The connection may lack TLS, or a certificate, that is required now.
+        (StatusCode::MISDIRECTED_REQUEST, [(CONNECTION, "close")]).into_response()
     };
     let from_static = |(name, value)| {
         (
@@ -156,7 +154,21 @@ async fn guard(
     for (name, value) in current.headers.iter().cloned().chain(usual) {
         response.headers_mut().entry(name).or_insert(value);
     }
-    under_way.attach(response)
+    response
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            header_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(5),
+            connection_age: Duration::from_secs(60),
+            shutdown_grace: Duration::from_secs(3),
+        }
+    }
 }
 
 // === impl Server ===
@@ -164,72 +176,64 @@ async fn guard(
 impl Server {
     /// Accepts connections, for ever.
     async fn accept(self: &Arc<Self>, socket: &TcpListener) {
-        loop {
-            let (stream, from) = match socket.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+        // The semaphore is never closed.
+        while let Ok(permit) = self.permits.clone().acquire_owned().await {
+            match socket.accept().await {
+                Ok((tcp, _)) => {
+                    let server = self.clone();
+                    self.connections.spawn(async move {
+                        server.connect(tcp).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    // Most likely the process has no file descriptors left.
-                    tracing::warn!(%error, "cannot accept a connection; closing the one without progress");
-                    self.pool.close_stalest();
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
                 }
-            };
-            // Responses are written whole, so nothing is gained by waiting for more.
-            let _ = stream.set_nodelay(true);
-            let (server, connection) = (self.clone(), self.pool.add(from.ip().to_canonical()));
-            self.connections.spawn(async move {
-                // An error is the client's.
-                tokio::select! {
-                    biased;
-                    _ = server.connect(stream, connection.clone()) => {}
-                    () = connection.closed.cancelled() => {}
-                }
-            });
+            }
         }
     }
 
     /// Serves a connection, with TLS if it is on.
-    async fn connect(&self, mut tcp: TcpStream, connection: Arc<Connection>) -> io::Result<()> {
-        let Some(tls) = self.config.tls() else {
-            return self.answer(tcp, connection).await;
+    async fn connect(&self, tcp: TcpStream) {
+        // Responses are written whole, so nothing is gained by waiting for more.
+        let _ = tcp.set_nodelay(true);
+        let _ = SockRef::from(&tcp).set_send_buffer_size(SEND_BUFFER);
+        let mut stream = TimeoutStream::new(tcp);
+        stream.set_write_timeout(Some(self.limits.write_timeout));
+        let (stream, admitted) = (Box::pin(stream), self.config.current());
+        let Some(tls) = &admitted.tls else {
+            return self.answer(stream, admitted).await;
         };
-        let mut first = [0];
-        tcp.peek(&mut first).await?;
-        if first != [HANDSHAKE] {
-            tracing::debug!("a client did not begin a TLS handshake");
-            // What is not read would reset the connection, and the client might not see the answer.
-            let _ = tcp.try_read(&mut [0; 4096]);
-            tcp.write_all(NOT_TLS).await?;
-            return tcp.shutdown().await;
+        let handshake = TlsAcceptor::from(tls.server.clone()).accept(stream);
+        let handshake = timeout(self.limits.header_timeout, handshake);
+        match self.stopping.run_until_cancelled(handshake).await {
+            Some(Ok(Ok(stream))) => self.answer(stream, admitted).await,
+            // A probe that only connects is not a failure.
+            Some(Ok(Err(error))) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!(%error, "TLS handshake failed; check the client's TLS settings");
+            }
+            _ => {}
         }
-        let handshake = TlsAcceptor::from(tls).accept_with(tcp, |session| {
-            session.set_buffer_limit(Some(HTTP2_BUFFER as usize));
-        });
-        let stream = tokio::select! {
-            stream = handshake => stream,
-            () = connection.closed.cancelled() => Err(io::ErrorKind::TimedOut.into()),
-        };
-        let stream = stream.inspect_err(
-            |error| tracing::warn!(%error, "TLS handshake failed; check the client's TLS settings"),
-        )?;
-        self.answer(stream, connection).await
     }
 
-    /// Answers the requests of a connection.
+    /// Answers the requests of a connection that these settings admitted.
     async fn answer(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        connection: Arc<Connection>,
-    ) -> io::Result<()> {
-        let service = Extension(connection).layer(self.router.clone());
+        admitted: Arc<Current>,
+    ) {
+        let service = Extension(admitted).layer(self.router.clone());
         let service = TowerToHyperService::new(service);
         let mut serving = pin!(self.http.serve_connection(TokioIo::new(stream), service));
+        // An error is the client's.
         tokio::select! {
-            _ = serving.as_mut() => return Ok(()),
-            () = self.stopping.cancelled() => serving.as_mut().graceful_shutdown(),
+            _ = serving.as_mut() => return,
+            () = self.stopping.cancelled() => {}
+            () = sleep(self.limits.connection_age) => {}
         }
-        serving.await.map_err(io::Error::other)
+        serving.as_mut().graceful_shutdown();
+        let _ = timeout(self.limits.shutdown_grace, serving).await;
     }
 }

@@ -74,11 +74,7 @@ fn error(field: &str, message: impl Display) -> String {
 // === impl Tls ===
 
 impl Tls {
-    pub(crate) fn new(
-        section: &TlsSection,
-        http2: bool,
-        files: &mut Files,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(section: &TlsSection, files: &mut Files) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let versions = match section.min_version.as_str() {
             "" | "TLS12" => rustls::ALL_VERSIONS,
@@ -111,9 +107,6 @@ impl Tls {
                 ),
             )
         })?;
-        if http2 {
-            server.alpn_protocols.push(b"h2".to_vec());
-        }
         server.alpn_protocols.push(b"http/1.1".to_vec());
         Ok(Self {
             server: Arc::new(server),

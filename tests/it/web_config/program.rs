@@ -1,7 +1,6 @@
 //! The built binary with a web configuration file.
 
 use tempfile::TempDir;
-use tokio::net::TcpStream;
 
 use super::{TLS, certificate, client, directory, tls_file, users};
 use crate::support::binary::{Launch, exporter, until};
@@ -52,19 +51,6 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
     assert_eq!(log.matches("the previous one stays in force").count(), 1);
     assert!(log.contains("web configuration loaded"), "{log}");
     assert!(!log.contains("$2b$"), "{log}");
-}
-
-#[tokio::test]
-async fn with_few_file_descriptors_idle_clients_do_not_keep_a_scraper_out() {
-    let launch = exporter(NOWHERE).script("ulimit -n 40; exec \"$0\" \"$@\"");
-    let exporter = launch.listening().await;
-    let mut idle = Vec::new();
-    for _ in 0..60 {
-        idle.push(TcpStream::connect(exporter.address()).await.unwrap());
-    }
-    for path in ["/metrics", "/-/healthy", "/metrics"] {
-        assert_eq!(exporter.get(path).await.0, 200, "{path}");
-    }
 }
 
 #[tokio::test]
