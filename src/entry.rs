@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use orgdata_api::parse_time;
 use otlp_logs::{Found, Meta, Place as _, RecordWriter, Redaction, Scalar, places};
 
-use crate::ledger::{ActorLabel, ActorRef, Encode, RawRecord, RecordKind};
+use crate::ledger::{ActorPrivacy, ActorRef, Encode, RawRecord, RecordKind};
 
 /// The scope of every record.
 pub const SCOPE: &str = "orgdata.audit";
@@ -66,31 +66,20 @@ places! {
     }
 }
 
-/// What records say of users.
-#[derive(Clone, Debug)]
-pub enum Users {
-    /// Everything.
-    Full,
-    /// A hash of the actor's id, made like this label.
-    Hash(ActorLabel),
-    /// Nothing.
-    None,
-}
-
 /// Turns entries and gaps into log records, without what has to be redacted.
 #[derive(Clone, Debug, Default)]
 pub struct RecordEncoder {
     redaction: Redaction,
     /// Makes the attribute `user.hash`.
-    hash: Option<ActorLabel>,
+    hash: Option<ActorPrivacy>,
 }
 
 // === impl RecordEncoder ===
 
 impl RecordEncoder {
-    /// Returns an encoder that removes the ids, names and pictures of users unless they are wanted, and replaces the values at these
-    /// paths in `metadata`.
-    pub fn new(users: Users, paths: &[String]) -> Self {
+    /// Returns an encoder that removes the ids, names and pictures of users unless all of the actor is shown, and replaces the
+    /// values at these paths in `metadata`.
+    pub fn new(actor: ActorPrivacy, paths: &[String]) -> Self {
         let fields = |user| {
             let fields = ["Id", ".id", ".firstName", ".lastName", ".profileImageUrl"];
             fields.map(|field| format!("{user}{field}"))
@@ -101,16 +90,13 @@ impl RecordEncoder {
         };
         Self {
             redaction: Redaction {
-                removed: match users {
-                    Users::Full => Vec::new(),
+                removed: match actor {
+                    ActorPrivacy::Full => Vec::new(),
                     _ => USERS.into_iter().flat_map(fields).collect(),
                 },
                 replaced: paths.iter().map(in_metadata).collect(),
             },
-            hash: match users {
-                Users::Hash(label) => Some(label),
-                _ => None,
-            },
+            hash: Some(actor).filter(|actor| matches!(actor, ActorPrivacy::Hash(_))),
         }
     }
 

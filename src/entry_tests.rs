@@ -91,7 +91,7 @@ fn a_full_entry_is_the_table_of_the_interface() {
 #[test]
 fn without_users_none_is_left_anywhere() {
     let paths = ["a.x".to_owned(), "metadata.text".to_owned()];
-    let encoder = RecordEncoder::new(Users::None, &paths);
+    let encoder = RecordEncoder::new(ActorPrivacy::None, &paths);
     let record = decoded(&encoder, &raw(ENTRY));
     let wrapped = format!(r#"[{{"entry":{ENTRY}}}]"#);
     let shown = [ENTRY, &wrapped].map(|json| encoder.redact(json)).concat();
@@ -107,15 +107,15 @@ fn without_users_none_is_left_anywhere() {
         encoder.redact(r#"{ "actorUser": {"firstName": "Ada"} }"#)
     };
     assert_eq!(
-        redacted(Users::None, &[]),
+        redacted(ActorPrivacy::None, &[]),
         r#"{"actorUser":{"firstName":null}}"#
     );
     assert_eq!(
-        redacted(Users::Full, &paths),
+        redacted(ActorPrivacy::Full, &paths),
         r#"{"actorUser":{"firstName":"Ada"}}"#
     );
     assert_eq!(
-        redacted(Users::Full, &[]),
+        redacted(ActorPrivacy::Full, &[]),
         r#"{ "actorUser": {"firstName": "Ada"} }"#
     );
 }

@@ -25,7 +25,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use orgdata_exporter::api::AuditPage;
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::relay::{ActorMode, Delivery, OtlpFlags, Relay};
+use orgdata_exporter::relay::{Delivery, Relay};
 use otlp_logs::Sender;
 use tonic::codec::CompressionEncoding;
 
@@ -142,15 +142,8 @@ impl Peer {
         batch_size: u32,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Relay<Sender> {
-        let flags = OtlpFlags {
-            endpoint: Some(self.collector()),
-            protocol: Some("grpc".to_owned()),
-            batch_size,
-            actor: ActorMode::Full,
-            exclude_activity_types: Vec::new(),
-            redact: Vec::new(),
-        };
-        let delivery = Delivery::from_env(&flags, env)
+        let endpoint = self.collector();
+        let delivery = Delivery::from_env(Some(&endpoint), Some("grpc"), batch_size, env)
             .expect("settings")
             .expect("an endpoint");
         let sender = Sender::new(&delivery.target).expect("a sender");

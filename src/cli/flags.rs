@@ -5,12 +5,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser as _};
-use clap::{Arg, ArgAction, Args, ValueEnum, value_parser};
+use clap::builder::{
+    BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser as _,
+};
+use clap::{Arg, ArgAction, Args, value_parser};
 use exporter_web::WebArgs;
 
 use super::values;
-use crate::relay::OtlpFlags;
 use crate::tail::Start;
 use crate::telemetry::LogFormat;
 
@@ -146,8 +147,8 @@ pub struct TicketFlags {
 pub struct MetricsFlags {
     /// What the label actor shows
     #[arg(id = "metrics.actor-label", long, value_name = "MODE")]
-    #[arg(value_enum, default_value_t = ActorLabelMode::Id)]
-    pub actor_label: ActorLabelMode,
+    #[arg(default_value = "id", value_parser = one_of(ACTOR_LABELS))]
+    pub actor_label: String,
     /// File with the key of the hash for --metrics.actor-label=hash and --otlp.actor=hash
     #[arg(id = "metrics.hash-key-file", long, value_name = "FILE")]
     pub hash_key_file: Option<PathBuf>,
@@ -179,6 +180,34 @@ pub struct StateFlags {
     pub max_size: u64,
 }
 
+/// `--otlp.*`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Log records")]
+#[group(skip)]
+pub struct OtlpFlags {
+    /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(id = "otlp.endpoint", long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
+    #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
+    pub protocol: Option<String>,
+    /// Maximum number of records per request, which is never larger than 3 MiB
+    #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
+    #[arg(default_value = "512", value_parser = value_parser!(u32).range(1..=100_000))]
+    pub batch_size: u32,
+    /// What records say of users: everything, a hash of the actor's id, or nothing
+    #[arg(id = "otlp.actor", long, value_name = "MODE")]
+    #[arg(default_value = "full", value_parser = one_of(ACTORS))]
+    pub actor: String,
+    /// Do not send records of these activity types, in which * stands for any text; repeatable
+    #[arg(id = "otlp.exclude-activity-types", long, value_name = "TYPE")]
+    #[arg(value_delimiter = ',', value_parser = values::word)]
+    pub exclude_activity_types: Vec<String>,
+    /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
+    #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
+    pub redact: Vec<String>,
+}
+
 /// `--log.*` and `--shutdown.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
@@ -203,17 +232,29 @@ const BOOL: &str = "BOOL";
 
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
-/// `--metrics.actor-label`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ActorLabelMode {
-    /// The user's id
-    Id,
-    /// First and last name
-    Name,
-    /// A keyed hash of the id
-    Hash,
-    /// No label
-    None,
+/// The values of `--metrics.actor-label`.
+const ACTOR_LABELS: [(&str, &str); 4] = [
+    ("id", "The user's id"),
+    ("name", "First and last name"),
+    ("hash", "A keyed hash of the id"),
+    ("none", "No label"),
+];
+
+/// The values of `--otlp.actor`.
+const ACTORS: [(&str, &str); 3] = [
+    ("full", "Ids, names and pictures"),
+    (
+        "hash",
+        "The attribute user.hash, keyed with --metrics.hash-key-file",
+    ),
+    ("none", "Nothing"),
+];
+
+/// Returns the parser of one of these values, each with its description.
+fn one_of<const N: usize>(values: [(&'static str, &'static str); N]) -> PossibleValuesParser {
+    values
+        .map(|(name, help)| PossibleValue::new(name).help(help))
+        .into()
 }
 
 /// Gives a flag of type bool an optional value, the listen address its default, and each flag with a dot in its name a variable: `--audit.start` is also `ORGDATA_AUDIT_START`.

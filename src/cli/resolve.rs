@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use exporter_web::{WebArgs, WebConfig};
 use orgdata_api::{BaseUrl, Filters, KEY_VARIABLE, KeySource};
+use ring::hmac;
 use secrecy::SecretString;
 
-use super::flags::{ActorLabelMode, Flags};
+use super::flags::Flags;
 use super::values;
-use crate::entry::{RecordEncoder, Users};
-use crate::ledger::{self, ActorLabel};
-use crate::relay::{ActorMode, Delivery};
+use crate::entry::RecordEncoder;
+use crate::ledger::{self, ActorPrivacy};
+use crate::relay::Delivery;
 use crate::tail::Exclude;
 use crate::{tail, tickets};
 
@@ -63,7 +64,12 @@ impl ExporterSettings {
             actor_emails: flags.audit.actor_emails.clone(),
             target_emails: flags.audit.target_emails.clone(),
         };
-        let otlp = Delivery::from_env(&flags.otlp, env)?;
+        let otlp = Delivery::from_env(
+            flags.otlp.endpoint.as_deref(),
+            flags.otlp.protocol.as_deref(),
+            flags.otlp.batch_size,
+            env,
+        )?;
         let audit = flags.audit.enabled.then_some(tail::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -71,11 +77,8 @@ impl ExporterSettings {
             reread_window: flags.audit.reread_window,
             page_size: flags.api.page_size,
             excluded: tail::Excluded {
-                metrics: Exclude::new(flags.metrics.exclude_activity_types.clone()),
-                records: Exclude::new(match otlp.is_some() {
-                    true => flags.otlp.exclude_activity_types.clone(),
-                    false => Vec::new(),
-                }),
+                metrics: Exclude::new(&flags.metrics.exclude_activity_types),
+                records: Exclude::new(&flags.otlp.exclude_activity_types),
             },
         });
         let tickets = flags.tickets.enabled.then(|| tickets::Settings {
@@ -170,36 +173,34 @@ fn ledger_settings(
             "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
         ));
     }
-    let users = match flags.otlp.actor {
-        ActorMode::Full => Users::Full,
-        ActorMode::Hash => Users::Hash(hash("--otlp.actor", flags)?),
-        ActorMode::None => Users::None,
-    };
-    let encoder = RecordEncoder::new(users, &paths);
+    let actor = actor_privacy("--otlp.actor", &flags.otlp.actor, flags)?;
+    let label = actor_privacy("--metrics.actor-label", &flags.metrics.actor_label, flags)?;
     Ok(ledger::LedgerOptions {
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,
         base_url: base_url.to_string(),
         filters: filters.fingerprint(),
         outbox,
-        actor_label: actor_label(flags)?,
+        actor_label: label,
         max_actors: flags.metrics.max_actors as usize,
         max_dead_letters: MAX_DEAD_LETTERS,
-        encoder: Arc::new(encoder),
+        encoder: Arc::new(RecordEncoder::new(actor, &paths)),
     })
 }
 
-fn actor_label(flags: &Flags) -> Result<ActorLabel, String> {
-    match flags.metrics.actor_label {
-        ActorLabelMode::Id => Ok(ActorLabel::Id),
-        ActorLabelMode::Name => Ok(ActorLabel::Name),
-        ActorLabelMode::None => Ok(ActorLabel::None),
-        ActorLabelMode::Hash => hash("--metrics.actor-label", flags),
-    }
+/// Returns what a flag with this value shows of an actor.
+fn actor_privacy(flag: &str, value: &str, flags: &Flags) -> Result<ActorPrivacy, String> {
+    Ok(match value {
+        "full" => ActorPrivacy::Full,
+        "id" => ActorPrivacy::Id,
+        "name" => ActorPrivacy::Name,
+        "hash" => ActorPrivacy::Hash(hash_key(flag, flags)?),
+        _ => ActorPrivacy::None,
+    })
 }
 
-/// Returns the keyed hash that a flag asks for.
-fn hash(of: &str, flags: &Flags) -> Result<ActorLabel, String> {
+/// Returns the key of the hash that a flag asks for.
+fn hash_key(of: &str, flags: &Flags) -> Result<hmac::Key, String> {
     const FLAG: &str = "--metrics.hash-key-file";
     let Some(path) = &flags.metrics.hash_key_file else {
         return Err(format!(
@@ -215,8 +216,5 @@ fn hash(of: &str, flags: &Flags) -> Result<ActorLabel, String> {
         );
         return Err(in_file(FLAG, path, problem));
     }
-    Ok(ActorLabel::Hash(ring::hmac::Key::new(
-        ring::hmac::HMAC_SHA256,
-        secret,
-    )))
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, secret))
 }

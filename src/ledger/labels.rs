@@ -28,23 +28,25 @@ pub const UNKNOWN_TYPE: &str = "unknown";
 /// The maximum number of activity types with series of their own.
 pub const MAX_ACTIVITY_TYPES: usize = 1000;
 
-/// How the label `actor` is made (`--metrics.actor-label`).
+/// What is shown of an actor, in the label `actor` (`--metrics.actor-label`) or in log records (`--otlp.actor`).
 #[derive(Clone, Debug)]
-pub enum ActorLabel {
+pub enum ActorPrivacy {
+    /// Everything; only in log records.
+    Full,
     /// The user's id.
     Id,
     /// First and last name; the id if there is none.
     Name,
     /// A keyed hash of the id.
     Hash(hmac::Key),
-    /// No label.
+    /// Nothing.
     None,
 }
 
 /// The labels in use.
 #[derive(Debug)]
 pub(super) struct Labels {
-    actor_label: ActorLabel,
+    actor_label: ActorPrivacy,
     /// Values counted under one way of making labels are never shown under another.
     scheme: String,
     max_actors: usize,
@@ -53,13 +55,13 @@ pub(super) struct Labels {
     activity_types: HashSet<Arc<str>>,
 }
 
-// === impl ActorLabel ===
+// === impl ActorPrivacy ===
 
-impl ActorLabel {
+impl ActorPrivacy {
     /// Returns a name for this way of making labels.
     pub fn scheme(&self) -> String {
         match self {
-            Self::Id => "id".to_owned(),
+            Self::Full | Self::Id => "id".to_owned(),
             Self::Name => "name".to_owned(),
             Self::Hash(key) => format!("hash:{:.8}", hash(key, "scheme")),
             Self::None => "none".to_owned(),
@@ -72,7 +74,7 @@ impl ActorLabel {
             return (!matches!(self, Self::None)).then(|| NO_ACTOR.into());
         };
         match self {
-            Self::Id => Some(label_value(&actor.id)),
+            Self::Full | Self::Id => Some(label_value(&actor.id)),
             // An actor whose name is one of our labels is shown by id.
             Self::Name => Some(label_value(
                 actor
@@ -93,7 +95,7 @@ impl Labels {
     /// Reads the series of an earlier transaction or process: the most recently active actors, and all activity types.
     pub(super) fn load(
         connection: &Connection,
-        actor_label: &ActorLabel,
+        actor_label: &ActorPrivacy,
         max_actors: usize,
     ) -> rusqlite::Result<(Self, Changes)> {
         let mut labels = Self {
@@ -124,7 +126,7 @@ impl Labels {
                 labels.activity_types.insert(activity_type.clone());
             }
             if labels.actors.contains(&actor) || is_reserved(&actor) {
-                let actor = Some(actor).filter(|_| !matches!(actor_label, ActorLabel::None));
+                let actor = Some(actor).filter(|_| !matches!(actor_label, ActorPrivacy::None));
                 let series = EventLabels {
                     activity_type,
                     actor,
@@ -143,7 +145,7 @@ impl Labels {
         changes: &mut Changes,
     ) -> rusqlite::Result<()> {
         let now = commit.server_time;
-        let keeps_names = matches!(self.actor_label, ActorLabel::Id);
+        let keeps_names = matches!(self.actor_label, ActorPrivacy::Id);
         let mut counts: BTreeMap<EventLabels, u64> = BTreeMap::new();
         let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
         let mut folded = 0;

@@ -184,12 +184,12 @@ async fn a_restart_moves_no_event_to_another_label() {
 
 #[tokio::test]
 async fn values_counted_under_one_kind_of_label_are_never_shown_under_another() {
-    let key = |secret: &[u8]| ActorLabel::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
+    let key = |secret: &[u8]| ActorPrivacy::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
     let modes = [
-        ActorLabel::Id,
-        ActorLabel::Name,
+        ActorPrivacy::Id,
+        ActorPrivacy::Name,
         key(b"one secret of some length"),
-        ActorLabel::None,
+        ActorPrivacy::None,
         key(b"and another one, also long"),
     ];
     let mut world = world(10);
@@ -212,10 +212,10 @@ async fn values_counted_under_one_kind_of_label_are_never_shown_under_another() 
             let has = ["actor=\"7\"", "Ada L", "actor=\""].map(|part| text.contains(part));
             let ada = ["{actor=\"7\",name=\"Ada L\"} 1".to_owned()];
             let (shows, label, infos) = match mode {
-                ActorLabel::Id => ([true; 3], label("A", "7"), &ada[..]),
-                ActorLabel::Name => ([false, true, true], label("A", "Ada L"), &[][..]),
-                ActorLabel::Hash(_) => ([false, false, true], String::new(), &[][..]),
-                ActorLabel::None => ([false; 3], "{activity_type=\"A\"}".to_owned(), &[][..]),
+                ActorPrivacy::Full | ActorPrivacy::Id => ([true; 3], label("A", "7"), &ada[..]),
+                ActorPrivacy::Name => ([false, true, true], label("A", "Ada L"), &[][..]),
+                ActorPrivacy::Hash(_) => ([false, false, true], String::new(), &[][..]),
+                ActorPrivacy::None => ([false; 3], "{activity_type=\"A\"}".to_owned(), &[][..]),
             };
             assert_eq!((has, &*world.infos()), (shows, infos), "{mode:?}");
             let is_shown = known.contains_key(&label) || label.is_empty();
@@ -230,8 +230,8 @@ async fn values_counted_under_one_kind_of_label_are_never_shown_under_another() 
 #[tokio::test]
 async fn the_file_has_names_only_if_the_label_is_the_id() {
     let secret = b"one secret of some length";
-    let hash = ActorLabel::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
-    for actor_label in [hash, ActorLabel::Name] {
+    let hash = ActorPrivacy::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
+    for actor_label in [hash, ActorPrivacy::Name] {
         let mut world = world(1);
         world.settings.actor_label = actor_label;
         world.restart();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
-use super::labels::ActorLabel;
+use super::labels::ActorPrivacy;
 use super::outbox::Encode;
 use super::{BUSY, schema};
 
@@ -41,7 +41,7 @@ pub struct LedgerOptions {
     /// Makes the log records.
     pub encoder: Arc<dyn Encode>,
     /// `--metrics.actor-label`.
-    pub actor_label: ActorLabel,
+    pub actor_label: ActorPrivacy,
     /// `--metrics.max-actors`.
     pub max_actors: usize,
     /// The maximum number of dead letters; they also take at most a quarter of the file.

@@ -14,7 +14,6 @@ use super::*;
 use crate::entry::RecordEncoder;
 use crate::health::LONGEST_RELAY_ROUND;
 use crate::ledger::{Commit, Disposition, EventId, NewEntry, NewEvent};
-use crate::relay::{ActorMode, OtlpFlags};
 use crate::support::settings;
 use crate::telemetry::captured::Captured;
 use crate::util::lock;
@@ -242,15 +241,8 @@ fn refused(reason: Reason) -> Verdict {
 }
 
 fn delivery(batch_size: usize) -> Delivery {
-    let flags = OtlpFlags {
-        endpoint: None,
-        protocol: None,
-        batch_size: batch_size as u32,
-        actor: ActorMode::Full,
-        exclude_activity_types: Vec::new(),
-        redact: Vec::new(),
-    };
-    Delivery::to_stdout(otlp_logs::json_line, &flags, &|_| None).unwrap()
+    let target = otlp_logs::Target::Stdout(otlp_logs::json_line);
+    Delivery::new(target, batch_size as u32, &|_| None).unwrap()
 }
 
 fn partly(rejected: u64) -> Verdict {

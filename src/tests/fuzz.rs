@@ -21,8 +21,8 @@ use otlp_logs::fuzz::{Answer, of_answer};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::entry::{RecordEncoder, Users};
-use crate::ledger::{Encode as _, RawRecord, RecordKind, decompress, split};
+use crate::entry::RecordEncoder;
+use crate::ledger::{ActorPrivacy, Encode as _, RawRecord, RecordKind, decompress, split};
 use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
 use crate::metrics::{ApiMetrics, Metrics};
@@ -74,7 +74,7 @@ pub fn audit_page(data: &[u8]) {
     let Ok(page) = AuditPage::parse(body, None) else {
         return;
     };
-    let encoder = RecordEncoder::new(Users::None, &["email".to_owned()]);
+    let encoder = RecordEncoder::new(ActorPrivacy::None, &["email".to_owned()]);
     let name = secret(data);
     for item in page.items() {
         let (head, again) = (Head::read(item), Head::read(item));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource, Transport};
 use orgdata_exporter::ledger::{
-    self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind, SharedText,
+    self, ActorPrivacy, Encode, OutboxRecord, RawRecord, RecordKind, SharedText,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
@@ -88,7 +88,7 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         base_url: base_url.into(),
         filters: Filters::default().fingerprint(),
         outbox: true,
-        actor_label: ActorLabel::Id,
+        actor_label: ActorPrivacy::Id,
         max_actors: 1000,
         encoder: Arc::new(PlainRecords),
         max_dead_letters: 1000,

@@ -101,6 +101,28 @@ async fn it_takes_the_exporter_s_flags_and_says_that_the_usual_port_is_in_use() 
 }
 
 #[tokio::test]
+async fn it_excludes_activity_types() {
+    let launch = launch(&["demo", "--web.listen-address=127.0.0.1:0"])
+        .flag("--otlp.exclude-activity-types", "DOCUMENT_*, *_UPDATED");
+    let demo = launch.start();
+    let metrics = url(&demo, "what Prometheus scrapes").await;
+    until("records that are not sent", async || {
+        let text = page(&metrics).await;
+        let excluded = "orgdata_audit_excluded_total{from=\"records\"} ";
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(excluded));
+        let number: u64 = lines.next()?.parse().ok()?;
+        (number > 10).then_some(())
+    })
+    .await;
+    let is_record = |line: &str| line.contains("orgdata.audit.");
+    demo.stdout().until("a log record", is_record).await;
+    let text = demo.stdout().text();
+    for excluded in ["orgdata.audit.document_", "_updated "] {
+        assert!(!text.contains(excluded), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn it_leaves_the_state_file_of_an_exporter_alone_and_names_the_collector() {
     let collector = Peer::grpc(4 << 20).await;
     let endpoint = collector.url();
