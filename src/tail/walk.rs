@@ -96,7 +96,7 @@ impl Cause {
         use FailureReason as R;
         match error.reason() {
             R::Key | R::Connect | R::Unauthorized | R::Forbidden => Self::Away,
-            R::Refused => Self::Refused,
+            R::Rejected => Self::Refused,
             _ => Self::Page,
         }
     }

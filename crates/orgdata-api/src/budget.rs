@@ -1,4 +1,4 @@
-//! The request budget of both loops: a token bucket that serves requests in their order, and that the service can pause.
+//! The request budget of both loops: a token bucket that serves requests in their order, and that the API can pause.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Budget {
 struct State {
     /// When the bucket would be empty if every request had been sent at the full rate.
     horizon: Instant,
-    /// When the pause of each endpoint ends that the service asked for.
+    /// When the pause of each endpoint ends that the API asked for.
     paused_until: [Instant; Endpoint::ALL.len()],
     /// The time that requests waited and that has not been reported.
     waited: Duration,
@@ -59,11 +59,11 @@ impl Budget {
         self.resumed(endpoint).await?;
         let turn = self.lock().reserve(self.interval);
         tokio::time::sleep_until(turn).await;
-        // The service may have asked for a pause meanwhile.
+        // The API may have asked for a pause meanwhile.
         self.resumed(endpoint).await
     }
 
-    /// Holds the requests to an endpoint for `wait`, as the service asked. A rate limit may be that of the key, so the
+    /// Holds the requests to an endpoint for `wait`, as the API asked. A rate limit may be that of the key, so the
     /// other endpoint waits too, for a few minutes at most.
     pub(super) fn pause(&self, endpoint: Endpoint, wait: Duration, is_rate_limit: bool) {
         let mut state = self.lock();

@@ -31,7 +31,7 @@ use super::sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, 
 /// caller asks for a smaller page.
 const ATTEMPTS: u32 = 4;
 
-/// The first delay between two attempts, and how much longer it is if the service limits the rate.
+/// The first delay between two attempts, and how much longer it is if the API limits the rate.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const TIMES_IF_LIMITED: u32 = 4;
 
@@ -56,7 +56,7 @@ pub struct Settings {
     pub ca_file: Option<PathBuf>,
     /// Reads `ca_file` and the key file.
     pub read_file: ReadFile,
-    /// `--audit.*`: the service's own filters.
+    /// `--audit.*`: the API's own filters.
     pub filters: Filters,
 }
 
@@ -68,7 +68,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// A request brought no usable response.
     fn failure(&self, endpoint: Endpoint, reason: FailureReason);
 
-    /// A request waited for the rate limit, the service's or ours.
+    /// A request waited for the rate limit, the API's or ours.
     fn throttled(&self, waited: Duration);
 }
 
@@ -92,7 +92,7 @@ pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
 
 type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
 
-/// Parses the body of a response with the service's clock.
+/// Parses the body of a response with the API's clock.
 type Parse<P> = fn(String, Option<Timestamp>) -> Result<P, String>;
 
 // === impl Client ===
@@ -185,7 +185,7 @@ impl Client {
                 return Err(error);
             }
             tracing::debug!(path = endpoint.path(), attempt, %error, "request failed; trying again");
-            // A pause that the service asked for applies in addition, and the longer one counts.
+            // A pause that the API asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
             match error.reason() {
                 R::RateLimited => budget.pause(endpoint, delay * TIMES_IF_LIMITED, true),
@@ -315,7 +315,7 @@ impl Client {
             let message = format!(
                 ": redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
             );
-            return Err(failed("").error(R::Refused, &message));
+            return Err(failed("").error(R::Rejected, &message));
         }
         if !status.is_success() {
             return Err(ApiError::from_status(&failed(&body), endpoint.scope()));

@@ -9,10 +9,10 @@ use super::sanitize::{MAX_EXAMINED, sanitize};
 
 use FailureReason as R;
 
-/// The maximum pause that the service can ask for. A typing error there must not stop the exporter for a year.
+/// The maximum pause that the API can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// Why a request brought no usable response. Texts of the service in its message are sanitized.
+/// Why a request brought no usable response. Texts of the API in its message are sanitized.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -35,13 +35,13 @@ crate::labels! {
         Unauthorized => "unauthorized",
         /// HTTP 403.
         Forbidden => "forbidden",
-        /// HTTP 429, or the service asked for a pause that has not ended.
+        /// HTTP 429, or the API asked for a pause that has not ended.
         RateLimited => "rate_limited",
         /// HTTP 5xx (specification, section 7.1), whatever its body.
         ServerError => "server_error",
         /// Any other status: a validation error (specification, section 7.2), a wrong address, or a redirect to another
         /// host, where the key is not sent.
-        Refused => "refused",
+        Rejected => "rejected",
         /// A success whose body is not a whole page: cut off, empty, HTML of a proxy, or JSON of another form.
         Malformed => "malformed",
         /// The response is larger than a page may be.
@@ -55,7 +55,7 @@ pub(super) struct Failed<'a> {
     pub(super) content_type: &'a str,
     pub(super) retry_after: Option<Duration>,
     pub(super) body: &'a str,
-    /// The key, which some services repeat when they refuse it.
+    /// The key, which some APIs repeat when they reject it.
     pub(super) secrets: &'a [&'a str],
 }
 
@@ -72,7 +72,7 @@ impl ApiError {
         }
     }
 
-    /// Returns the error of a request that is not sent, because the service asked for a pause that lasts this much longer.
+    /// Returns the error of a request that is not sent, because the API asked for a pause that lasts this much longer.
     #[doc(hidden)]
     pub fn paused(left: Duration) -> Self {
         let left_text = seconds(left);
@@ -93,12 +93,12 @@ impl ApiError {
         self.status
     }
 
-    /// Returns how long the service asked to wait, at most an hour.
+    /// Returns how long the API asked to wait, at most an hour.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Returns the reason and the status, and nothing that the service said.
+    /// Returns the reason and the status, and nothing that the API said.
     pub fn summary(&self) -> String {
         let reason = self.reason.as_str();
         match self.status {
@@ -109,7 +109,7 @@ impl ApiError {
 
     /// Returns whether the same request may succeed soon. A key file may be empty while it is written.
     pub fn is_transient(&self) -> bool {
-        let is_final = [R::Unauthorized, R::Forbidden, R::Refused, R::TooLarge];
+        let is_final = [R::Unauthorized, R::Forbidden, R::Rejected, R::TooLarge];
         !is_final.contains(&self.reason)
     }
 
@@ -120,13 +120,13 @@ impl ApiError {
             401 => (R::Unauthorized, ": the API does not accept the API key"),
             403 => (R::Forbidden, &*lacks),
             404 => (
-                R::Refused,
+                R::Rejected,
                 ": nothing is at this address; check --api.base-url",
             ),
             408 | 425 => (R::Timeout, ": the request was not answered in time"),
             429 => (R::RateLimited, ": too many requests"),
             500..=599 => (R::ServerError, ""),
-            _ => (R::Refused, ""),
+            _ => (R::Rejected, ""),
         };
         let wait = failed.retry_after;
         let wait = wait.map(|wait| format!(", asked to wait {}", seconds(wait)));
@@ -211,7 +211,7 @@ mod tests {
         let labels = FailureReason::ALL.map(FailureReason::as_str).join(" ");
         assert_eq!(
             labels,
-            "key connect timeout unauthorized forbidden rate_limited server_error refused malformed too_large"
+            "key connect timeout unauthorized forbidden rate_limited server_error rejected malformed too_large"
         );
     }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_and_addresses_that_the_service_repeats_are_not_shown() {
+    fn the_key_and_addresses_that_the_api_repeats_are_not_shown() {
         for body in [
             r#"{"message":"Unknown key sk_live\/abc of ada@example.com"}"#,
             r#"{"error":"Unknown","issues":[{"path":["key"],"received":["sk_live\u002fabc","ada\u0040example.com"]}]}"#,

@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_and_empty_keys_are_refused_without_showing_the_key() {
+    fn control_characters_and_empty_keys_are_rejected_without_showing_the_key() {
         for text in ["sec\nret", "sec\u{7}ret", "sécret", "\u{0}"] {
-            let error = key(text).expect_err("refused");
+            let error = key(text).expect_err("rejected");
             let shows = error.contains("ret\"") || error.contains("sec\n");
             assert!(error.contains("ORGDATA_API_KEY") && !shows, "{error}");
         }
-        let error = key(" \n").expect_err("refused");
+        let error = key(" \n").expect_err("rejected");
         assert_eq!(error, "the API key in ORGDATA_API_KEY is empty");
     }
 

@@ -8,7 +8,7 @@ use url::Url;
 
 const NO_ADDRESS: &str = "it is not an http or https address like https://api.example.com, up to and without /v1, and without user, password, query and fragment; the key belongs in --api.key-file or ORGDATA_API_KEY";
 
-/// The service's filters of the audit log listing. An empty one filters nothing.
+/// The API's filters of the audit log listing. An empty one filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filters {
     /// Activity types.
@@ -21,7 +21,7 @@ pub struct Filters {
     pub target_emails: Vec<String>,
 }
 
-/// The base address of the service: `http` or `https`, a host and possibly a path.
+/// The base address of the API: `http` or `https`, a host and possibly a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(Url);
 
@@ -91,7 +91,7 @@ impl BaseUrl {
         self.0.scheme() == "http" && !self.is_loopback()
     }
 
-    /// Returns whether the service is on this machine: a loopback address or `localhost`. Other names could resolve to
+    /// Returns whether the API is on this machine: a loopback address or `localhost`. Other names could resolve to
     /// any address.
     pub fn is_loopback(&self) -> bool {
         let host = self.0.host_str().unwrap_or_default();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn other_texts_are_rejected() {
         let texts = "api.example.com?key=1 localhost:8080 ftp://x https://u:p@x u:p@x https://x/?key=1 https://";
         for text in texts.split(' ') {
             assert_eq!(BaseUrl::parse(text).expect_err(text), NO_ADDRESS);

@@ -25,8 +25,8 @@ pub(crate) async fn answer(State(sim): State<Arc<Simulator>>, request: Request) 
     };
     if method != Method::GET {
         let text = format!("Method {method} not allowed");
-        let refused = message(StatusCode::METHOD_NOT_ALLOWED, &text);
-        return ([(ALLOW, "GET")], refused).into_response();
+        let rejected = message(StatusCode::METHOD_NOT_ALLOWED, &text);
+        return ([(ALLOW, "GET")], rejected).into_response();
     }
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let from_hook = sim.request_came(endpoint, &query);

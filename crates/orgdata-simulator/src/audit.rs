@@ -49,15 +49,15 @@ pub(crate) fn page(
         let Some(text) = query.get(name) else {
             return Ok(None);
         };
-        let refused = issue(name, "invalid_cursor", "Malformed or expired cursor", text);
+        let rejected = issue(name, "invalid_cursor", "Malformed or expired cursor", text);
         let Some((key, issued)) = read_cursor(text) else {
-            return Err(refused);
+            return Err(rejected);
         };
         let is_gone = readings.row_cursors && !world.rows.iter().any(|row| row.key == key);
         is_expired |= issued < oldest_valid;
         match readings.expired {
-            ExpiredReading::Refused if is_expired => Err(refused),
-            _ if is_gone => Err(refused),
+            ExpiredReading::Rejected if is_expired => Err(rejected),
+            _ if is_gone => Err(rejected),
             ExpiredReading::Newest if is_expired => Ok(None),
             _ => Ok(Some(key)),
         }
@@ -147,9 +147,9 @@ impl Filter {
         for kind in query.all("activityTypes") {
             if !data::kinds().any(|known| known == kind) && !world.was_given("type", &kind.into()) {
                 let (code, message) = ("invalid_enum_value", "Invalid enum value");
-                let mut refused = issue("activityTypes", code, message, kind);
-                refused["issues"][0]["options"] = data::kinds().collect();
-                return Err(refused);
+                let mut rejected = issue("activityTypes", code, message, kind);
+                rejected["issues"][0]["options"] = data::kinds().collect();
+                return Err(rejected);
             }
         }
         let number = |id: &str| id.parse::<i64>().ok().map(Value::from);

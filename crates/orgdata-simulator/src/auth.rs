@@ -1,6 +1,6 @@
 //! API keys and their scopes (section 5).
 //!
-//! The specification is silent on refusals. Here a missing or unknown key is answered with 401 and a key without the
+//! The specification is silent on rejections. Here a missing or unknown key is answered with 401 and a key without the
 //! scope with 403, both with a `message` as in section 7.1.
 
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub struct ApiKey {
     scopes: Vec<String>,
 }
 
-/// Returns the status and message of a refusal unless the request has a key with the scope.
+/// Returns the status and message of a rejection unless the request has a key with the scope.
 pub(crate) fn check(
     keys: &[ApiKey],
     headers: &HeaderMap,

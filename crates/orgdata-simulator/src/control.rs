@@ -1,7 +1,7 @@
 //! The control endpoint: shows what is set, and changes it while the simulator runs. It needs no key.
 //!
 //! A command is a JSON object with one field, as in `{"late": {"count": 3, "behind": "10m"}}`. Durations are written
-//! `90s` or `1h 30m`. A refused command is answered with 400 and a message.
+//! `90s` or `1h 30m`. A rejected command is answered with 400 and a message.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -55,7 +55,7 @@ pub enum FaultKind {
     Html(#[serde(with = "status")] StatusCode),
     /// No body.
     Empty(#[serde(with = "status")] StatusCode),
-    /// Cursors are refused.
+    /// Cursors are rejected.
     ExpiredCursor(#[serde(with = "status")] StatusCode),
     /// Limits above this one fail with 500.
     TooLarge(u64),

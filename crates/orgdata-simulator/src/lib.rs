@@ -1,7 +1,7 @@
 //! A simulated Organization Data API server: the specification as a program, for `simulate`, `demo` and tests.
 //!
 //! It shares no code with the API client, so that a mistake in one is noticed by the other. If the specification is
-//! silent, the module that decides says how it is read: refused keys in `auth`, parameters in `query`, filters and
+//! silent, the module that decides says how it is read: rejected keys in `auth`, parameters in `query`, filters and
 //! pages in `audit`, tickets in `tickets`. Readings that a client has to cope with are settings, see [`Readings`].
 //!
 //! The content of an entry is a function of the seed and its number, so a history of a million takes 24 MB. Live entries

@@ -1,7 +1,7 @@
 //! Query parameters and the validation errors of section 7.2.
 //!
 //! Ambiguous places of the specification, as read here: a validation error has the status 400 and names the first
-//! issue; an unknown parameter is refused; of a repeated parameter with one value, the first counts; an array parameter takes `name=a`, `name[]=a`,
+//! issue; an unknown parameter is rejected; of a repeated parameter with one value, the first counts; an array parameter takes `name=a`, `name[]=a`,
 //! and repeats of both; a number is a whole one in decimal digits.
 
 use serde::Serialize;
@@ -52,7 +52,7 @@ impl Query {
         self.number("offset", (0, i64::MAX), 0)
     }
 
-    /// Refuses parameters that are not in one of the lists.
+    /// Rejects parameters that are not in one of the lists.
     pub(crate) fn check(&self, single: &str, arrays: &str) -> Result<(), Value> {
         let is_in = |list: &str, name: &str| list.split(' ').any(|known| known == name);
         let is_known = |name: &str| is_in(single, name) || is_in(arrays, array_name(name));

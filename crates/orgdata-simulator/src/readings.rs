@@ -21,7 +21,7 @@ pub struct Readings {
     pub key: KeyReading,
     /// Whether filters apply to a page after it was cut, so that it may be empty with more below.
     pub filter_after_limit: bool,
-    /// Whether a cursor is a pointer to its row, and is refused once that is deleted.
+    /// Whether a cursor is a pointer to its row, and is rejected once that is deleted.
     pub row_cursors: bool,
     /// Whether a cursor is only a time, and names all entries of it.
     pub time_cursors: bool,
@@ -71,7 +71,7 @@ pub enum KeyReading {
 pub enum ExpiredReading {
     /// A validation error.
     #[default]
-    Refused,
+    Rejected,
     /// A page without items and cursors.
     Empty,
     /// The newest page.

@@ -30,7 +30,7 @@ pub(crate) struct Strikes {
     pub(crate) response: Option<Response>,
 }
 
-/// Applies faults to a request, oldest first, until one of them ends it. A body that is not a page is a refusal.
+/// Applies faults to a request, oldest first, until one of them ends it. A body that is not a page is a rejection.
 pub(crate) fn strike(
     faults: &mut Vec<Fault>,
     (endpoint, query): (Endpoint, &Query),

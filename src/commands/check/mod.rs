@@ -4,9 +4,9 @@
 //! It changes nothing: it creates no file, moves no cursor and sends no record. No request takes longer than ten seconds,
 //! and independent ones run at the same time.
 
+mod api;
 mod collector;
 mod given;
-mod service;
 mod state;
 
 use std::io::{self, Write};
@@ -118,13 +118,13 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
         return findings;
     };
     let limit = settings.api.timeout.min(MAX_TIME);
-    let ((service, organizations), (state, look), collector) = tokio::join!(
-        service::check(&settings, limit),
+    let ((api, organizations), (state, look), collector) = tokio::join!(
+        api::check(&settings, limit),
         state::check(&settings.ledger, limit),
         collector::check(settings.otlp.as_ref(), limit),
     );
     let organization = state::organization(&organizations, look);
-    findings.extend(service);
+    findings.extend(api);
     findings.extend(organization.map(|outcome| ("organization", outcome)));
     findings.extend([("collector", collector), ("state", state)]);
     findings

@@ -73,7 +73,7 @@ async fn an_endless_answer_is_cut_off() {
     let start = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"items\":[".to_vec();
     let peer = Peer::always(Reply::Endless(start, vec![b' '; 1 << 20])).await;
     let subject = Subject::new(&peer.url());
-    let error = subject.refused().await;
+    let error = subject.failed().await;
     assert_eq!(
         error.to_string(),
         "the answer is larger than 33554432 bytes"
@@ -89,7 +89,7 @@ async fn a_compressed_flood_is_cut_off_too() {
     let body = gzip(&[br#"{"items":["#.to_vec(), vec![b' '; 64 << 20]].concat());
     let peer = Peer::always(answer("200 OK", &["content-encoding: gzip"], body)).await;
     assert_eq!(
-        Subject::new(&peer.url()).refused().await.reason().as_str(),
+        Subject::new(&peer.url()).failed().await.reason().as_str(),
         "too_large"
     );
 }

@@ -1,4 +1,4 @@
-//! Each failure of the service has its own message for people and its own bounded reason for metrics.
+//! Each failure of the API has its own message for people and its own bounded reason for metrics.
 
 use futures_util::future::join_all;
 
@@ -13,11 +13,11 @@ const CASES: &str = r#"
 401 json => unauthorized
 403 json {"error":"Missing scope"} => forbidden | activity_logs:read | Missing scope
 403 html <p>Bad gateway => forbidden | activity_logs:read
-404 json {"message":"No route"} => refused | --api.base-url | No route
-418 json {"message":"Short and stout"} => refused | Short and stout
+404 json {"message":"No route"} => rejected | --api.base-url | No route
+418 json {"message":"Short and stout"} => rejected | Short and stout
 408 json {"message":"Too slow"} => timeout | not answered in time | Too slow
-400 json upstream said no => refused | upstream said no
-422 json {"error":"Bad","issues":[{"path":["a",0],"received":"X"}]} => refused | HTTP 422: Bad; [{"path":["a",0],"received":"X"}]
+400 json upstream said no => rejected | upstream said no
+422 json {"error":"Bad","issues":[{"path":["a",0],"received":"X"}]} => rejected | HTTP 422: Bad; [{"path":["a",0],"received":"X"}]
 500 json {"message":"a\nb"} => server_error | HTTP 500: a b
 502 html <p>Bad gateway => server_error | Bad gateway
 503 - {"a":1e400} => server_error | HTTP 503: {"a":1e400}
@@ -41,7 +41,7 @@ async fn assert_error(reply: Reply, reason: &str, words: &[&str]) {
     let name = format!("{reply:?}");
     let peer = Peer::always(reply).await;
     let subject = Subject::new(&peer.url());
-    let error = subject.refused().await;
+    let error = subject.failed().await;
     assert_eq!(error.reason().as_str(), reason, "{error}");
     let attempts = match reason {
         // The loop asks for a smaller page.
@@ -113,12 +113,12 @@ async fn answers_that_break_off_are_distinguished() {
     let peer = Peer::always(Reply::Held(begun("401 Unauthorized"))).await;
     let mut settings = crate::support::settings(&peer.url());
     settings.timeout = std::time::Duration::from_millis(200);
-    let error = Subject::with(settings).refused().await;
+    let error = Subject::with(settings).failed().await;
     assert_eq!((error.reason().as_str(), peer.count()), ("unauthorized", 1));
 }
 
 #[tokio::test]
-async fn a_key_that_the_service_repeats_is_not_shown() {
+async fn a_key_that_the_api_repeats_is_not_shown() {
     for reply in [
         json(
             "401 Unauthorized",
@@ -143,7 +143,7 @@ async fn a_key_that_the_service_repeats_is_not_shown() {
         ),
     ] {
         let peer = Peer::always(reply).await;
-        let text = Subject::new(&peer.url()).refused().await.to_string();
+        let text = Subject::new(&peer.url()).failed().await.to_string();
         assert!(
             !text.contains("demo") && !text.contains("ZGVt") && !text.contains("key\""),
             "{text}"

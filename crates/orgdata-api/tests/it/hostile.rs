@@ -61,7 +61,7 @@ async fn a_server_that_does_not_speak_http_takes_a_bounded_time() {
             timeout: LIMIT,
             ..settings(&peer.url())
         });
-        let error = tokio::time::timeout(Duration::from_secs(10), subject.refused())
+        let error = tokio::time::timeout(Duration::from_secs(10), subject.failed())
             .await
             .unwrap_or_else(|_| panic!("hangs: {reply:?}"));
         // On a busy machine the time limit may come first.
@@ -100,7 +100,7 @@ async fn nesting_of_any_depth_does_no_harm() {
     .await;
     assert!(
         Subject::new(&peer.url())
-            .refused()
+            .failed()
             .await
             .to_string()
             .starts_with("HTTP 400")

@@ -21,8 +21,8 @@ async fn a_redirect_is_not_followed_and_names_the_target() {
     ] {
         let headers = format!("location: {to}");
         let peer = Peer::always(answer("307 Temporary Redirect", &[&headers], "")).await;
-        let error = Subject::new(&peer.url()).refused().await;
-        assert_eq!(error.summary(), "refused, HTTP 307");
+        let error = Subject::new(&peer.url()).failed().await;
+        assert_eq!(error.summary(), "rejected, HTTP 307");
         let text = error.to_string();
         for part in [&*shown, "the key is not sent there", "--api.base-url"] {
             assert!(text.contains(part) && !text.contains("hidden"), "{text}");

@@ -1,4 +1,4 @@
-//! Retries: for transient errors only, a bounded number of times, and never sooner than the service asked.
+//! Retries: for transient errors only, a bounded number of times, and never sooner than the API asked.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, Reply, answer, json};
 use crate::support::Subject;
 use crate::support::fast;
 
-/// Returns the delays between the requests of one call, in seconds, and its error, for a service that always answers this.
+/// Returns the delays between the requests of one call, in seconds, and its error, for an API that always answers this.
 async fn waits(reply: Reply) -> (Vec<f64>, ApiError) {
     let times = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&times);
@@ -19,7 +19,7 @@ async fn waits(reply: Reply) -> (Vec<f64>, ApiError) {
         reply.clone()
     })
     .await;
-    let error = Subject::new(&peer.url()).refused().await;
+    let error = Subject::new(&peer.url()).failed().await;
     let times = times.lock().expect("not poisoned");
     (
         times
@@ -63,7 +63,7 @@ async fn a_retry_after_of_zero_does_not_shorten_the_delays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_is_obeyed_in_both_forms_and_whatever_the_answer_is() {
-    // By the service's clock it is 2030, so a date compared with this machine's would be years away.
+    // By the API's clock it is 2030, so a date compared with this machine's would be years away.
     let date = [
         "date: Tue, 01 Jan 2030 00:00:00 GMT",
         "retry-after: Tue, 01 Jan 2030 00:00:05 GMT",
@@ -76,7 +76,7 @@ async fn a_delay_is_obeyed_in_both_forms_and_whatever_the_answer_is() {
         (seconds, "503 Service Unavailable", "server_error"),
         (seconds, "401 Unauthorized", "unauthorized"),
         (seconds, "403 Forbidden", "forbidden"),
-        (seconds, "404 Not Found", "refused"),
+        (seconds, "404 Not Found", "rejected"),
     ] {
         let peer = Peer::start(move |_, number| match number {
             1 => answer(status, &headers, "<h1>Back soon"),
@@ -98,7 +98,7 @@ async fn a_delay_is_obeyed_in_both_forms_and_whatever_the_answer_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_recovers_in_time_is_not_an_error() {
+async fn an_api_that_recovers_in_time_is_not_an_error() {
     let at_once = |status| answer(status, &["retry-after: 0"], "{}");
     let replies = [
         json("200 OK", r#"{"items":["#),
@@ -126,10 +126,10 @@ async fn a_long_delay_is_an_error_at_once_and_holds_its_listing() {
     )
     .await;
     let subject = Subject::new(&peer.url());
-    let text = subject.refused().await.to_string();
+    let text = subject.failed().await.to_string();
     assert!(text.contains("HTTP 503, asked to wait 30m"), "{text}");
     // The next request fails without being sent.
-    let error = subject.refused().await;
+    let error = subject.failed().await;
     assert_eq!(
         error.to_string(),
         "the API asked for a pause; the next request is in 30m"
@@ -149,10 +149,10 @@ async fn the_time_of_a_long_delay_counts_as_throttled_while_it_passes() {
     .await;
     let subject = Subject::new(&peer.url());
     fast(async {
-        subject.refused().await;
+        subject.failed().await;
         for asked in 0..19_u32 {
             // Each loop asks twice a minute. The other listing goes on after three minutes.
-            subject.refused().await;
+            subject.failed().await;
             let tickets = subject.client.ticket_page(100, 0).await;
             assert_eq!(tickets.is_ok(), asked >= 6, "{asked}");
             let throttled = subject.reported().throttled;

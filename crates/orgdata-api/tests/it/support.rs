@@ -32,7 +32,7 @@ pub(crate) struct Subject {
     recorder: Recorder,
 }
 
-/// Settings for a service, with a budget that is never used up.
+/// Settings for an API, with a budget that is never used up.
 pub(crate) fn settings(base_url: &str) -> Settings {
     rustls::crypto::ring::default_provider()
         .install_default()
@@ -112,7 +112,7 @@ impl Subject {
     }
 
     /// Requests an audit log page that fails.
-    pub(crate) async fn refused(&self) -> ApiError {
+    pub(crate) async fn failed(&self) -> ApiError {
         self.audit().await.expect_err("no page")
     }
 

@@ -84,7 +84,7 @@ async fn an_untrusted_server_is_refused_with_the_reason_and_what_to_do() {
         ..settings(&format!("https://127.0.0.2:{}", address.port()))
     };
     let (unknown_root, other_name) = (Subject::with(at(address, None)), Subject::with(other_name));
-    let (unknown_root, other_name) = tokio::join!(unknown_root.refused(), other_name.refused());
+    let (unknown_root, other_name) = tokio::join!(unknown_root.failed(), other_name.failed());
     assert_eq!(
         (unknown_root.reason().as_str(), other_name.reason().as_str()),
         ("connect", "connect")

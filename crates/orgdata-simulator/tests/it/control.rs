@@ -76,7 +76,7 @@ async fn commands_change_the_simulator_and_show_what_is_set() {
 }
 
 #[tokio::test]
-async fn a_wrong_command_is_refused_with_the_reason() {
+async fn a_wrong_command_is_rejected_with_the_reason() {
     let sim = with_history(10, |_| ()).await;
     for (command, reason) in [
         (json!({ "evnts": 5 }), "evnts"),

@@ -189,7 +189,7 @@ async fn filters_combine_with_and_and_their_values_with_or() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_refused_with_its_issues() {
+async fn what_is_wrong_is_rejected_with_its_issues() {
     let sim = with_history(5, |_| ()).await;
     for (query, path, code) in [
         ("limit=0", "limit", "too_small"),

@@ -109,11 +109,11 @@ fn advise(
                 "{correct}create a key with the {scopes} in the API's settings, under API keys, and put it into {place}{or}"
             )
         }
-        R::Refused if matches!(error.status(), Some(400 | 422)) => {
+        R::Rejected if matches!(error.status(), Some(400 | 422)) => {
             "correct what it names, most likely one of the --audit filters"
         }
         // The message itself says what to do.
-        R::Refused | R::Connect if said.contains("; ") => return bad(said),
+        R::Rejected | R::Connect if said.contains("; ") => return bad(said),
         R::RateLimited | R::TooLarge => {
             return warning(format!(
                 "{said}; the exporter waits, or requests smaller pages, and continues: lower --api.max-requests-per-second or --api.page-size if it lasts"
