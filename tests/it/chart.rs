@@ -13,13 +13,12 @@ const CHART: &str = "deploy/helm/orgdata-exporter";
 const FIXED: &str = "ORGDATA_WEB_LISTEN_ADDRESS";
 
 /// Helm gives a template the files of the chart's own directory only.
-const COPIES: [(&str, &str); 6] = [
+const COPIES: [(&str, &str); 5] = [
     ("dashboards", "alerts.yaml"),
     ("dashboards", "detections.yaml"),
     ("dashboards", "exporter-health.json"),
     ("dashboards", "organization-activity.json"),
     ("dashboards", "organization-records.json"),
-    ("deploy/kubernetes/components/collector", "collector.yaml"),
 ];
 
 fn schema() -> Value {

@@ -110,7 +110,7 @@ fn the_servers_take_their_files() {
     std::fs::write(&prometheus, config.to_string()).unwrap();
     promtool(&["check", "config", prometheus.to_str().unwrap()]).unwrap();
     let validate = |config: &str| tool("otelcol", &["validate", "--config", config]);
-    validate("deploy/kubernetes/components/collector/collector.yaml").unwrap();
+    validate("deploy/helm/orgdata-exporter/files/collector.yaml").unwrap();
     validate("deploy/compose/collector.yaml").unwrap();
 }
 

@@ -1,105 +1,18 @@
-//! What the tests of the kustomize files and of the chart share: overlays, schemas, and an API server.
+//! What the tests of the manifests and of the chart share: schemas, and an API server.
 
 use std::collections::HashSet;
-use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::files::{documents, file, path};
+use crate::support::files::path;
 use crate::support::parts::{binary, output, run};
 
 /// What is there before the first test.
 const OBJECTS: &str = "tests/real/cluster/objects.yaml";
-
-/// An overlay of a test. It is in the build directory, because kustomize takes relative paths only.
-pub(crate) struct Overlay {
-    dir: TempDir,
-    kustomization: Value,
-}
-
-impl Overlay {
-    fn new(resources: &[&str], components: &[&str]) -> Self {
-        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let up = "../".repeat(dir.path().components().count() - 1);
-        let root = path("deploy/kubernetes").display().to_string();
-        let way = |name: &str| format!("{up}{}/{name}", root.trim_start_matches('/'));
-        let has_links = components.contains(&"runbook-links");
-        let components = components.iter();
-        let components = components.map(|name| way(&format!("components/{name}")));
-        let components: Vec<String> = components.collect();
-        let resources: Vec<String> = resources.iter().map(|name| way(name)).collect();
-        let mut kustomization = json!({ "resources": resources, "components": components });
-        if has_links {
-            kustomization["configMapGenerator"] = json!([{
-                "name": "orgdata-exporter-links",
-                "literals": ["dashboards=https://git.example.com/orgdata-exporter/blob/main/dashboards"],
-                "options": { "annotations": { "config.kubernetes.io/local-config": "true" } },
-            }]);
-        }
-        Self { dir, kustomization }
-    }
-
-    pub(crate) fn base(components: &[&str]) -> Self {
-        Self::new(&["base"], components)
-    }
-
-    /// The exporter beside the example's application, after a change of that.
-    pub(crate) fn beside(change: impl Fn(String) -> String, components: &[&str]) -> Self {
-        let overlay = Self::new(&[], components);
-        let application = overlay.dir.path().join("application.yaml");
-        fs::write(application, change(application_text())).unwrap();
-        overlay.set("resources", json!(["application.yaml"]))
-    }
-
-    pub(crate) fn set(mut self, key: &str, value: Value) -> Self {
-        self.kustomization[key] = value;
-        self
-    }
-
-    /// Runs the rules of a component after everything else.
-    pub(crate) fn at_the_end(self, rules: &str) -> Self {
-        let components = Self::new(&[], &[rules]).kustomization["components"].take();
-        self.set("transformers", components)
-    }
-
-    /// Returns what kustomize prints, or its error.
-    pub(crate) fn build(&self) -> Result<String, String> {
-        let file = self.dir.path().join("kustomization.yaml");
-        // JSON is YAML.
-        fs::write(file, self.kustomization.to_string()).unwrap();
-        kustomize(self.dir.path())
-    }
-
-    /// Does the same with the kustomize inside kubectl, which is another version.
-    pub(crate) fn build_with_kubectl(&self) -> Result<String, String> {
-        let directory = self.dir.path().to_str().unwrap();
-        run("kubectl", &["kustomize", directory], "")
-    }
-
-    pub(crate) fn objects(&self) -> Vec<Value> {
-        documents(&self.build().unwrap())
-    }
-}
-
-pub(crate) fn kustomize(directory: &Path) -> Result<String, String> {
-    run("kustomize", &["build", directory.to_str().unwrap()], "")
-}
-
-/// Builds an overlay of `deploy/kubernetes/overlays`.
-pub(crate) fn shipped(overlay: &str) -> String {
-    let directory = path("deploy/kubernetes/overlays").join(overlay);
-    kustomize(&directory).unwrap_or_else(|error| panic!("{overlay}: {error}"))
-}
-
-/// Returns the example's application without an exporter.
-pub(crate) fn application_text() -> String {
-    file("deploy/kubernetes/overlays/sidecar/application.yaml")
-}
 
 /// Checks objects against the schemas of an old Kubernetes version; unknown fields are errors.
 pub(crate) fn valid(version: &str, text: &str) -> Result<String, String> {

@@ -1,4 +1,4 @@
-//! `deploy/kubernetes` agrees with the program and with `dashboards/`. `tests/real/kubernetes.rs` tests what kustomize makes of it.
+//! `deploy/kubernetes` agrees with the program. `tests/real/kubernetes.rs` tests it on an API server.
 
 mod units;
 mod workflows;
@@ -12,23 +12,39 @@ use orgdata_exporter::commands::Cli;
 use serde_json::{Value, json};
 
 use crate::support::binary::launch;
-use crate::support::files::{assert_has, below, bytes, documents, file, generated, names, yaml};
+use crate::support::files::{
+    array, assert_has, below, bytes, documents, file, named, object, text,
+};
 
 const DIRECTORY: &str = "deploy/kubernetes";
 
-/// The settings of the exporter alone and of the sidecar.
-const SETTINGS: [&str; 2] = ["base/settings.env", "components/sidecar-pod/settings.env"];
+const NAME: &str = "orgdata-exporter";
 
-fn document(name: &str) -> Value {
-    yaml(&format!("{DIRECTORY}/{name}"))
+/// The manifests, with the StatefulSet and the list of containers that the exporter is in.
+const MANIFESTS: [(&str, &str, &str); 2] = [
+    ("standalone", NAME, "containers"),
+    ("sidecar", "shop", "initContainers"),
+];
+
+fn manifest(name: &str) -> Vec<Value> {
+    documents(&file(&format!("{DIRECTORY}/{name}.yaml")))
 }
 
-fn settings(name: &str) -> BTreeMap<String, String> {
-    let text = file(&format!("{DIRECTORY}/{name}"));
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let variables = lines.filter_map(|line| line.split_once('='));
-    let owned = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    owned.collect()
+/// Returns the pods of the two manifests and the exporter's container in each.
+fn pods() -> [(Value, Value); 2] {
+    MANIFESTS.map(|(name, set, list)| {
+        let objects = manifest(name);
+        let pod = &object(&objects, "StatefulSet", set)["spec"]["template"]["spec"];
+        (pod.clone(), named(&pod[list], NAME).clone())
+    })
+}
+
+/// Returns the variables in the exporter's container.
+fn settings(container: &Value) -> BTreeMap<String, String> {
+    let variables = array(&container["env"]).iter();
+    variables
+        .map(|variable| (text(&variable["name"]), text(&variable["value"])))
+        .collect()
 }
 
 /// Returns the variables that the program reads for its flags.
@@ -48,91 +64,127 @@ pub(crate) fn variables_in(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_alerts_are_those_of_the_rule_file() {
-    let name = format!("{DIRECTORY}/components/prometheusrule/prometheusrule.yaml");
-    let mut rule = format!(
-        "# Generated from dashboards/alerts.yaml: `UPDATE=1 cargo test --test it` writes this file.
-apiVersion: monitoring.coreos.com/v1
-kind: PrometheusRule
-metadata:
-  name: orgdata-exporter
-  labels:
-    app.kubernetes.io/name: orgdata-exporter
-    app.kubernetes.io/instance: orgdata-exporter
-    app.kubernetes.io/part-of: orgdata-exporter
-    app.kubernetes.io/version: \"{}\"
-spec:
-",
-        env!("CARGO_PKG_VERSION")
-    );
-    let alerts = file("dashboards/alerts.yaml");
-    for line in alerts[alerts.find("groups:\n").unwrap()..].lines() {
-        rule += format!("  {line}").trim_end();
-        rule.push('\n');
-    }
-    generated(&name, &rule);
-    assert_eq!(documents(&rule)[0]["spec"], yaml("dashboards/alerts.yaml"));
-}
-
-#[test]
-fn a_sidecar_is_the_exporter_of_the_base() {
-    let pod = |name: &str| document(name)["spec"]["template"]["spec"].take();
-    let base = pod("base/statefulset.yaml")["containers"][0].take();
-    let mut native = pod("components/native-sidecar/container.yaml")["initContainers"][0].take();
-    for key in "name image imagePullPolicy envFrom env livenessProbe".split(' ') {
-        assert_eq!(native[key], base[key], "{key}");
-    }
-    for key in ["requests", "limits"] {
-        let memory = |container: &Value| container["resources"][key]["memory"].clone();
-        assert_eq!(memory(&native), memory(&base), "{key}");
-    }
-    assert_has!(native["securityContext"], base["securityContext"]);
-    let [base, sidecar] = SETTINGS.map(settings);
-    assert!(base.keys().all(|name| sidecar.contains_key(name)));
-    // A plain sidecar is a native one without its restart policy.
-    let policy = native.as_object_mut().unwrap().remove("restartPolicy");
-    assert_eq!(policy, Some(json!("Always")));
-    let plain = document("components/plain-sidecar/container.yaml");
-    assert_eq!(plain[0]["value"], native);
-}
-
-#[test]
-fn variables_and_versions_are_those_of_the_program() {
-    let (known, mut found) = (variables(), 0);
-    let mut files = below(DIRECTORY);
-    let dashboards = "dashboards/kustomization.yaml";
-    files.push((dashboards.to_owned(), file(dashboards)));
-    for (name, text) in files {
+fn a_manifest_can_be_read_and_has_variables_and_versions_of_the_program() {
+    let known = variables();
+    for (name, text) in below(DIRECTORY) {
         let unknown: Vec<String> = variables_in(&text).difference(&known).cloned().collect();
         assert!(unknown.is_empty(), "{name}: {unknown:?}");
-        let secret = text.contains("kind: Secret") || text.contains("secretGenerator");
-        assert!(!secret || name.ends_with(".md"), "{name} has a secret");
-        for line in text.lines().map(str::trim) {
-            let mut keys =
-                "app.kubernetes.io/version: |image: orgdata-exporter:|newTag: ".split('|');
-            if let Some(version) = keys.find_map(|key| line.strip_prefix(key)) {
-                let version = version.trim_matches('"');
-                assert_eq!(version, env!("CARGO_PKG_VERSION"), "{name}: {line}");
-                found += 1;
-            }
+        if name.ends_with(".md") {
+            continue;
         }
+        assert!(text.lines().count() <= 180, "{name} is too long");
+        assert!(!text.contains("kind: Secret"), "{name} has a secret");
     }
-    assert!(found > 10, "{found}");
+    let image = concat!("orgdata-exporter:", env!("CARGO_PKG_VERSION"));
+    for (_, container) in pods() {
+        assert_eq!(container["image"], image);
+    }
 }
 
 #[test]
-fn the_readme_names_every_component() {
-    let readme = file(&format!("{DIRECTORY}/README.md"));
-    for name in names(&format!("{DIRECTORY}/components")) {
-        assert!(readme.contains(&format!("`{name}`")), "{name}");
+fn one_replica_runs_and_its_state_and_key_are_mounted() {
+    for ((name, set, _), (_, container)) in MANIFESTS.iter().zip(pods()) {
+        let objects = manifest(name);
+        let set = &object(&objects, "StatefulSet", set)["spec"];
+        assert_eq!(set["replicas"], 1, "{name}");
+        let settings = settings(&container);
+        let mounts = array(&container["volumeMounts"]);
+        for (setting, read_only) in [
+            ("ORGDATA_API_KEY_FILE", json!(true)),
+            ("ORGDATA_STATE_PATH", Value::Null),
+        ] {
+            let path = &settings[setting];
+            let holds =
+                |mount: &&Value| path.starts_with(&format!("{}/", text(&mount["mountPath"])));
+            let mount = mounts.iter().find(holds).unwrap();
+            assert_eq!(mount["readOnly"], read_only, "{name}: {path}");
+        }
+        // A rotated key would not be seen.
+        let sub_path = |mount: &Value| mount.get("subPath").or(mount.get("subPathExpr")).is_some();
+        assert!(!mounts.iter().any(sub_path), "{mounts:?}");
+        let claim = match set["volumeClaimTemplates"].get(0) {
+            Some(claim) => claim,
+            None => object(&objects, "PersistentVolumeClaim", "orgdata-exporter-state"),
+        };
+        // The file, its write-ahead log, and two copies that were set aside.
+        let size = bytes(&claim["spec"]["resources"]["requests"]["storage"]);
+        let max = bytes(&json!(settings["ORGDATA_STATE_MAX_SIZE"]));
+        assert!(size > 3 * max, "{name}");
     }
+}
+
+#[test]
+fn a_sidecar_is_the_same_exporter_and_never_stops_the_application() {
+    let [(pod, alone), (beside, sidecar)] = pods();
+    for key in "image env livenessProbe".split(' ') {
+        assert_eq!(sidecar[key], alone[key], "{key}");
+    }
+    assert_eq!(
+        sidecar["resources"]["requests"],
+        alone["resources"]["requests"]
+    );
+    assert_has!(sidecar["securityContext"], alone["securityContext"]);
+    let user = |context: &Value| ["runAsUser", "runAsGroup"].map(|key| context[key].clone());
+    let users = [&sidecar, &pod].map(|of| user(&of["securityContext"]));
+    assert_eq!(users[0], users[1]);
+    // A limit of ephemeral storage would be the pod's.
+    assert_has!(sidecar, {
+        "restartPolicy": "Always", "readinessProbe": null, "startupProbe": null,
+        "resources": { "limits": { "memory": alone["resources"]["limits"]["memory"], "ephemeral-storage": null, "cpu": null } },
+    });
+    // `kubectl logs` and `exec` go to the application.
+    assert_eq!(beside["containers"][0]["name"], "shop");
+    assert!(sidecar["ports"][0]["name"].is_null());
+    assert!(!beside["securityContext"]["fsGroup"].is_null());
+    let key = &named(&beside["volumes"], "orgdata-exporter-api-key")["secret"];
+    assert_eq!(key["optional"], true);
+    let token = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let hides_token = |mount: &Value| mount["mountPath"] == token;
+    assert!(array(&sidecar["volumeMounts"]).iter().any(hides_token));
+}
+
+#[test]
+fn services_monitors_and_policies_find_the_pod() {
+    for (name, set, list) in MANIFESTS {
+        let objects = manifest(name);
+        let template = &object(&objects, "StatefulSet", set)["spec"]["template"];
+        let labels = &template["metadata"]["labels"];
+        let monitor = &object(&objects, "PodMonitor", NAME)["spec"];
+        assert_has!(*labels, monitor["selector"]["matchLabels"]);
+        let endpoint = &monitor["podMetricsEndpoints"][0];
+        let port = &named(&template["spec"][list], NAME)["ports"][0];
+        assert_eq!(port["containerPort"], 10917);
+        match endpoint["port"].as_str() {
+            Some(named) => assert_eq!(port["name"], named),
+            None => assert_eq!(endpoint["portNumber"], 10917),
+        }
+    }
+    let objects = manifest("standalone");
+    let labels = &object(&objects, "StatefulSet", NAME)["spec"]["template"]["metadata"]["labels"];
+    let service = &object(&objects, "Service", NAME)["spec"];
+    assert_has!(*labels, service["selector"]);
+    let policy = &object(&objects, "NetworkPolicy", NAME)["spec"];
+    assert_has!(*labels, policy["podSelector"]["matchLabels"]);
+    let ports = |rules: &Value| -> Value {
+        let rules = array(rules).iter();
+        let of = |rule: &Value| -> Value {
+            let ports = array(&rule["ports"]).iter();
+            ports.map(|port| port["port"].clone()).collect()
+        };
+        rules.map(of).collect()
+    };
+    assert_eq!(ports(&policy["ingress"]), json!([[10917]]));
+    assert_eq!(
+        ports(&policy["egress"]),
+        json!([[53, 53], [443], [4317, 4318]])
+    );
 }
 
 /// Starts it as Kubernetes does: with the settings of the file, the two mounted paths elsewhere, and what a Service of that name adds.
 #[tokio::test]
 async fn the_settings_start_it_and_it_is_ready_without_the_api() {
-    for name in SETTINGS {
-        let settings = settings(name);
+    for ((name, ..), (_, container)) in MANIFESTS.iter().zip(pods()) {
+        let settings = settings(&container);
         let mut launch = launch(&["--web.listen-address=127.0.0.1:0"])
             .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
             .env("ORGDATA_EXPORTER_PORT", "tcp://10.0.0.1:10917")

@@ -1,23 +1,23 @@
 # A first rollout with a wrong image is healed by the right one, without a pod deleted by hand, and there are never two pods.
 . tests/real/cluster/common.sh
 
-exporter() {
-    overlay rollout "{namespace: rollout, resources: [@/base], images: [{name: orgdata-exporter, newName: $1}]}"
+apply() {
+    sed "s|image: orgdata-exporter:|image: registry.example.com/$1:|" deploy/kubernetes/standalone.yaml | kubectl -n rollout apply -f - >/dev/null
 }
 
 kubectl -n rollout get pods --watch --output-watch-events \
     -o jsonpath='{.type} {.object.metadata.name} {.object.spec.containers[0].image}{"\n"}' >"$work/pods" &
 watch=$!
 trap 'kill $watch' EXIT
-kubectl apply -k "$(exporter registry.example.com/bad)" >/dev/null
+apply bad
 kubectl -n rollout wait --for=create pod/orgdata-exporter-0 --timeout=60s >/dev/null
 waits='{.status.containerStatuses[0].state.waiting.reason}'
 kubectl -n rollout wait --for="jsonpath=$waits=ImagePullBackOff" pod/orgdata-exporter-0 --timeout=60s >/dev/null
-kubectl apply -k "$(exporter registry.example.com/good)" >/dev/null
+apply good
 kubectl -n rollout rollout status statefulset/orgdata-exporter --timeout=60s >/dev/null
 kubectl -n rollout wait --for=condition=Ready pod/orgdata-exporter-0 --timeout=60s >/dev/null
 # A third one replaces a pod that is ready.
-kubectl apply -k "$(exporter registry.example.com/better)" >/dev/null
+apply better
 kubectl -n rollout rollout status statefulset/orgdata-exporter --timeout=60s >/dev/null
 image=$(kubectl -n rollout get pod orgdata-exporter-0 -o jsonpath='{.spec.containers[0].image}')
 [[ $image == registry.example.com/better:0.1.0 ]] || fail "it runs $image"

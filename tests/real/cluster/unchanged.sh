@@ -1,23 +1,21 @@
-# What is applied is accepted without a warning. What is applied again is unchanged, object by object.
+# Both manifests are applied without a warning, and their pods start under "restricted". A second apply changes nothing.
 . tests/real/cluster/common.sh
 
-# sidecar NAMESPACE KIND: the example of an application with that sidecar.
-sidecar() {
-    mkdir -p "$work/$1"
-    cp deploy/kubernetes/overlays/sidecar/application.yaml "$work/$1"
-    overlay "$1" "{namespace: $1, resources: [application.yaml], components: [@/components/$2, @/components/sidecar-claim, @/components/collector]}"
+# state NAMESPACE FILE: everything of the objects that an apply can change.
+state() {
+    kubectl -n "$1" get -f "$2" -o jsonpath='{range .items[*]}{.kind} {.metadata.uid} {.metadata.generation} {.spec}{"\n"}{end}'
 }
 
-for directory in deploy/kubernetes/overlays/standalone deploy/kubernetes/overlays/sidecar "$(sidecar one native-sidecar)" "$(sidecar two plain-sidecar)" \
-    "$(overlay three "{namespace: three, resources: [@/base], components: [@/components/servicemonitor]}")"; do
-    kubectl apply --warnings-as-errors -k "$directory" >"$work/first"
-    kubectl apply -k "$directory" >"$work/second"
-    [[ $(wc -l <"$work/first") -gt 4 ]] || fail "$directory: $(cat "$work/first")"
-    ! grep -v ' unchanged$' "$work/second" || fail "$directory: a second apply changes this"
+for case in standalone:orgdata:orgdata-exporter-0 sidecar:example:shop-0; do
+    IFS=: read -r manifest namespace pod <<<"$case"
+    file=deploy/kubernetes/$manifest.yaml
+    kubectl -n "$namespace" apply --warnings-as-errors -f "$file" >/dev/null
+    before=$(state "$namespace" "$file")
+    for side in false true; do
+        kubectl -n "$namespace" apply --warnings-as-errors --server-side=$side -f "$file" >/dev/null
+        after=$(state "$namespace" "$file")
+        [[ $after == "$before" ]] || fail "$manifest: a second apply changes something:"$'\n'"$before"$'\n'"$after"
+    done
+    kubectl -n "$namespace" wait --for=create "pod/$pod" --timeout=60s >/dev/null
+    kubectl -n "$namespace" wait --for=condition=Ready "pod/$pod" --timeout=60s >/dev/null
 done
-# Under "restricted" the pods start too.
-for pod in orgdata/orgdata-exporter-0 example/shop-0 one/shop-0 two/shop-0 three/orgdata-exporter-0; do
-    kubectl -n "${pod%/*}" wait --for=create "pod/${pod#*/}" --timeout=60s >/dev/null
-    kubectl -n "${pod%/*}" wait --for=condition=Ready "pod/${pod#*/}" --timeout=60s >/dev/null
-done
-kubectl -n orgdata rollout status deployment/orgdata-exporter-collector --timeout=60s >/dev/null

@@ -66,7 +66,7 @@ fn parsed(text: &str) -> Vec<Value> {
     objects
 }
 
-fn example(feature: &str) -> Vec<Value> {
+pub(crate) fn example(feature: &str) -> Vec<Value> {
     objects(&features()[feature])
 }
 
