@@ -82,6 +82,25 @@ fn a_manifest_can_be_read_and_has_variables_and_versions_of_the_program() {
 }
 
 #[test]
+fn the_memory_limit_is_the_same_everywhere() {
+    for (name, limit) in [
+        ("deploy/kubernetes/standalone.yaml", "memory: 192Mi"),
+        ("deploy/kubernetes/sidecar.yaml", "memory: 192Mi"),
+        ("deploy/helm/orgdata-exporter/values.yaml", "memory: 192Mi"),
+        ("deploy/compose/compose.yaml", "mem_limit: 192m"),
+        (
+            "deploy/recipes/organizations/compose.yaml",
+            "mem_limit: 192m",
+        ),
+        ("deploy/systemd/orgdata-exporter.service", "MemoryMax=192M"),
+        ("README.md", "--memory 192m"),
+        ("docs/operations.md", "192 MiB"),
+    ] {
+        assert!(file(name).contains(limit), "{name}");
+    }
+}
+
+#[test]
 fn one_replica_runs_and_its_state_and_key_are_mounted() {
     for ((name, set, _), (_, container)) in MANIFESTS.iter().zip(pods()) {
         let objects = manifest(name);

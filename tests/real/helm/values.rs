@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{BASE, CHART, features, rendered};
-use crate::support::files::yaml;
+use super::{BASE, CHART, NAME, features, helm, rendered};
+use crate::support::files::{path, yaml};
 
 /// Maps that go to Kubernetes as they are.
 const PASSED_ON: &str = "/podSecurityContext /securityContext /resources /collector/podSecurityContext /collector/resources";
@@ -79,6 +79,16 @@ fn a_wrong_value_is_refused_by_name() {
     }
     let error = rendered("{}").expect_err("no values");
     assert!(error.contains("api.baseUrl is missing"), "{error}");
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn a_fraction_can_be_set_on_the_command_line() {
+    let setting = "api.maxRequestsPerSecond=0.5";
+    let command = ["template", NAME, "--set", setting];
+    let rendered = helm(&command, &path(CHART), BASE).unwrap();
+    let line = "ORGDATA_API_MAX_REQUESTS_PER_SECOND: \"0.5\"";
+    assert!(rendered.contains(line), "{rendered}");
 }
 
 #[test]

@@ -20,6 +20,9 @@
 {{- if lt $size (mulf 1.25 (include "orgdata-exporter.bytes" .Values.state.maxSize | float64)) -}}
 {{- fail (printf "persistence.size (%s) has to be at least a quarter larger than state.maxSize (%s): a full volume stops the exporter, a full state file only pauses it" .Values.persistence.size .Values.state.maxSize) -}}
 {{- end -}}
+{{- if and .Values.persistence.existingClaim (not .Values.persistence.enabled) -}}
+{{- fail "persistence.existingClaim is set, but persistence.enabled is false: the state would not be in that claim" -}}
+{{- end -}}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled are both true: Prometheus would have each series twice" -}}
 {{- end -}}
@@ -35,9 +38,13 @@
 {{- if and .Values.web.certificate.enabled (not .Values.web.certificate.issuerRef.name) -}}
 {{- fail "web.certificate.issuerRef.name is missing: the Issuer of cert-manager that signs the certificate" -}}
 {{- end -}}
+{{- $set := concat (include "orgdata-exporter.settings" . | fromYaml | keys) (list "POD_NAMESPACE" "POD_NAME" "OTEL_RESOURCE_ATTRIBUTES") -}}
 {{- range .Values.extraEnv -}}
 {{- if eq .name "ORGDATA_API_KEY" -}}
 {{- fail "extraEnv: ORGDATA_API_KEY would show the key to whoever may read the pod; use api.existingSecret, which is mounted as a file" -}}
+{{- end -}}
+{{- if has .name $set -}}
+{{- fail (printf "extraEnv: the chart sets %s already; change the value that it comes from, or use settings" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

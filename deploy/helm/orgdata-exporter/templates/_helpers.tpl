@@ -127,6 +127,16 @@ httpGet:
 {{ toYaml (index . 2) }}
 {{- end -}}
 
+{{- define "orgdata-exporter.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* What the exporter's container and that of `helm test` have in common. */}}
 {{- define "orgdata-exporter.envFrom" -}}
 - configMapRef:
