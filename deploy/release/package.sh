@@ -67,9 +67,6 @@ cp -r deploy/helm/orgdata-exporter "$stage/chart"
 if [ -n "${SOURCE:-}" ]; then
     printf 'home: %s\nsources: [%s]\n' "$SOURCE" "$SOURCE" >>"$stage/chart/Chart.yaml"
 fi
-if [ -n "${IMAGE:-}" ]; then
-    sed -i "s|image: orgdata-exporter:|image: $(echo "$IMAGE" | tr '[:upper:]' '[:lower:]'):|" "$stage/chart/Chart.yaml"
-fi
 helm package "$stage/chart" --destination "$out" >/dev/null
 cd "$out"
 rm -f SHA256SUMS

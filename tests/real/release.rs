@@ -201,8 +201,6 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let archive = format!("{out}/{}", wanted[0]);
     let chart = sh(&format!("tar -xzOf {archive} orgdata-exporter/Chart.yaml"));
     assert!(chart.contains("home: https://example.com/orgdata-exporter\n"));
-    let image = format!("image: registry.example.com/orgdata-exporter:{VERSION}\n");
-    assert!(chart.contains(&image), "{chart}");
     let digests = sh(&format!(
         "sha256sum {program} | cut -d' ' -f1; sha256sum {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
     ));

@@ -13,7 +13,6 @@ grep -q '^Digest: sha256:' "$work/pushed" || fail "the release workflow signs th
 mkdir "$work/pulled"
 helm pull "$pushed" --plain-http --destination "$work/pulled" >/dev/null 2>&1
 cmp "$package" "$work/pulled/${package##*/}"
-helm show chart "$pushed" --plain-http 2>/dev/null | grep -q '^  artifacthub.io/images:' || fail "no annotations"
 
 kubectl create namespace $namespace >/dev/null
 helm install fresh "$pushed" --plain-http -n $namespace -f $chart/ci/base-values.yaml >/dev/null 2>&1
