@@ -63,7 +63,7 @@ for directory in "$built"/*; do
     cp "$stage/provenance.json" "$out/$name.provenance.json"
 done
 # The chart names the address of the repository, which its sources do not know.
-cp -r deploy/helm/orgdata-exporter "$stage/chart"
+cp -rL deploy/helm/orgdata-exporter "$stage/chart"
 if [ -n "${SOURCE:-}" ]; then
     printf 'home: %s\nsources: [%s]\n' "$SOURCE" "$SOURCE" >>"$stage/chart/Chart.yaml"
 fi

@@ -1,25 +1,18 @@
 //! The Helm chart agrees with the program and with the dashboards. `tests/real/helm` tests what it renders.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::deploy::{variables, variables_in};
-use crate::support::files::{array, file, generated, yaml};
+use crate::support::files::{array, file, names, path, yaml};
 
 const CHART: &str = "deploy/helm/orgdata-exporter";
 
 /// What is fixed in the chart: probes, Service and monitors expect that port.
 const FIXED: &str = "ORGDATA_WEB_LISTEN_ADDRESS";
-
-/// Helm gives a template the files of the chart's own directory only.
-const COPIES: [(&str, &str); 5] = [
-    ("dashboards", "alerts.yaml"),
-    ("dashboards", "detections.yaml"),
-    ("dashboards", "exporter-health.json"),
-    ("dashboards", "organization-activity.json"),
-    ("dashboards", "organization-records.json"),
-];
 
 fn schema() -> Value {
     yaml(&format!("{CHART}/values.schema.json"))
@@ -31,10 +24,14 @@ fn keys(value: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn copies_and_version_are_right() {
-    for (directory, name) in COPIES {
-        let original = file(&format!("{directory}/{name}"));
-        generated(&format!("{CHART}/files/{name}"), &original);
+fn dashboards_and_alerts_are_links_and_the_version_is_that_of_the_program() {
+    let files = format!("{CHART}/files");
+    for name in names(&files)
+        .iter()
+        .filter(|name| *name != "collector.yaml")
+    {
+        let link = fs::read_link(path(&format!("{files}/{name}"))).expect(name);
+        assert_eq!(link, Path::new("../../../../dashboards").join(name));
     }
     let about = yaml(&format!("{CHART}/Chart.yaml"));
     assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));

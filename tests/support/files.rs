@@ -49,25 +49,24 @@ pub(crate) fn below(directory: &str) -> Vec<(String, String)> {
     files
 }
 
-/// Asserts that a generated file is up to date; with `UPDATE` in the environment it is written first.
-pub(crate) fn generated(name: &str, wanted: &str) {
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(path(name), wanted).unwrap();
-    }
-    let is_right = fs::read_to_string(path(name)).is_ok_and(|text| text == wanted);
-    assert!(is_right, "outdated: {name}: UPDATE=1 cargo test --test it");
-}
-
 /// The lines around the generated part of a page.
 const BEGIN: &str = "<!-- Generated: `UPDATE=1 cargo test --test it` writes this part. -->\n";
 const END: &str = "\n<!-- End of the generated part. -->\n";
 
-/// The same for the generated part of a page.
+/// Asserts that the generated part of a page is up to date; with `UPDATE` in the environment it is written first.
 pub(crate) fn generated_part(name: &str, wanted: &str) {
     let page = file(name);
     let (before, rest) = page.split_once(BEGIN).expect(name);
     let (_, after) = rest.split_once(END).expect(name);
-    generated(name, &[before, BEGIN, wanted, END, after].concat());
+    let wanted = [before, BEGIN, wanted, END, after].concat();
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(path(name), &wanted).unwrap();
+    } else {
+        assert!(
+            page == wanted,
+            "outdated: {name}: UPDATE=1 cargo test --test it"
+        );
+    }
 }
 
 pub(crate) fn copy(from: &Path, to: &Path) {

@@ -25,7 +25,8 @@ for commit in $(git log --format=%H -n 50 -- $chart); do
 done
 [[ -n $before ]] || fail "no earlier chart: a shallow clone needs \`git fetch --unshallow\`"
 mkdir "$work/before"
-git archive "$before" $chart | tar --extract --directory "$work/before"
+# The chart has links to the dashboards.
+git archive "$before" $chart dashboards | tar --extract --directory "$work/before"
 upgraded=orgdata-exporter
 helm install $upgraded "$work/before/$chart" -n $namespace -f "$work/before/$chart/ci/base-values.yaml" >/dev/null
 kubectl -n $namespace rollout status "statefulset/$upgraded" --timeout=60s >/dev/null

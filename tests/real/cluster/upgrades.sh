@@ -44,7 +44,7 @@ done
 [[ $refused == " existing-claim base no-persistence base persistence base" ]] || fail "refused:$refused"
 
 # Another version of the chart, which is the same in everything that cannot be changed.
-cp -r $chart "$work/newer"
+cp -rL $chart "$work/newer"
 sed -i -E 's/^((app)?[vV]ersion:) .*/\1 7.8.9/' "$work/newer/Chart.yaml"
 upgrade "$work/newer" base
 kubectl -n upgrades rollout status "statefulset/$release" --timeout=60s >/dev/null

@@ -310,7 +310,7 @@ fn names_fit_and_old_clusters_are_refused() {
 
 #[test]
 #[ignore = "needs helm"]
-fn the_package_has_what_the_templates_read_and_no_examples() {
+fn the_package_has_what_the_links_lead_to_and_no_examples() {
     let dir = tempfile::tempdir().unwrap();
     let mut package = Command::new(binary("helm"));
     package.arg("package").arg(path(CHART));
@@ -320,9 +320,27 @@ fn the_package_has_what_the_templates_read_and_no_examples() {
     let listed = output(Command::new("tar").arg("tzf").arg(&archive), "").unwrap();
     let is_whole = !listed.contains("/ci/") && listed.contains("values.schema.json");
     assert!(is_whole, "{listed}");
-    let values = &features()["prometheus-rule"];
-    let packed = helm(&["template", NAME], &archive, values);
-    assert_eq!(packed, rendered(values));
+    for feature in ["all", "detections"] {
+        let values = &features()[feature];
+        let packed = helm(&["template", NAME], &archive, values).unwrap();
+        assert_eq!(packed, rendered(values).unwrap(), "{feature}");
+    }
+    let objects = parsed(&helm(&["template", NAME], &archive, &features()["all"]).unwrap());
+    for name in [
+        "exporter-health",
+        "organization-activity",
+        "organization-records",
+    ] {
+        let map = format!("{NAME}-{}", name.trim_start_matches("exporter-"));
+        let data = &object(&objects, "ConfigMap", &map)["data"][format!("{name}.json")];
+        let of_file = file(&format!("dashboards/{name}.json"));
+        assert_eq!(text(data).trim(), of_file.trim(), "{name}");
+        // `kubectl apply` keeps the object in an annotation of at most 256 KiB.
+        assert!(of_file.len() < 250_000, "{name}");
+    }
+    let rules = &object(&objects, "PrometheusRule", NAME)["spec"]["groups"][0]["rules"];
+    let alerts = yaml("dashboards/alerts.yaml")["groups"][0]["rules"].clone();
+    assert_eq!(array(rules).len(), array(&alerts).len());
     // Helm keeps the chart with each release in a Secret of at most 1 MiB.
     assert!(fs::metadata(&archive).unwrap().len() < 300_000);
 }
