@@ -1,4 +1,4 @@
-//! Log lines, throttling, and the exporter's own spans.
+//! Log lines, and the exporter's own spans.
 
 mod lines;
 mod queue;
@@ -15,8 +15,6 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::util::counted;
-use lines::Lines;
 pub use lines::LogFormat;
 use queue::Queue;
 pub(crate) use queue::print;
@@ -33,12 +31,11 @@ const OWN_TARGETS: [&str; 4] = [
 /// The maximum time to export the last spans at the end.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Keeps the export of spans and the log open. Dropping it exports the last spans, reports suppressed warnings and writes the
-/// last lines.
+/// Keeps the export of spans and the log open. Dropping it exports the last spans and writes the last lines.
 #[derive(Debug)]
 pub struct Telemetry {
     spans: Option<SdkTracerProvider>,
-    lines: Lines,
+    queue: Queue,
 }
 
 // === impl Telemetry ===
@@ -73,22 +70,25 @@ impl Telemetry {
             level => level.min(Level::WARN),
         };
         let filter = targets(level).with_default(others);
-        let dropped = move |count| {
-            let count = counted(count, "log line", "log lines");
-            let message = format!("{count} dropped: nothing read standard error");
-            lines::warning(format, message)
-        };
-        let lines = Lines::new(format, Queue::to_stderr(dropped)?);
+        let queue = Queue::to_stderr(|lines| {
+            tracing::warn!(lines, "log lines were dropped: nothing read standard error");
+        })?;
+        let writer = queue.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .event_format(format)
+            .with_writer(move || writer.clone())
+            // They would wait for a reader of standard error.
+            .log_internal_errors(false);
         // Only tests install a second subscriber, and theirs may stay.
         let _ = tracing_subscriber::registry()
-            .with(lines.clone().with_filter(filter))
+            .with(lines.with_filter(filter))
             .with(layer)
             .try_init();
         // The default one waits for a reader of standard error.
         std::panic::set_hook(Box::new(|panic| {
             tracing::error!(%panic, "internal error; please report it");
         }));
-        Ok(Self { spans, lines })
+        Ok(Self { spans, queue })
     }
 }
 
@@ -98,7 +98,7 @@ impl Drop for Telemetry {
             // A collector that is down must not delay the exit.
             let _ = spans.shutdown_with_timeout(FLUSH);
         }
-        self.lines.flush();
+        self.queue.flush();
     }
 }
 

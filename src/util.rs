@@ -1,5 +1,7 @@
 //! Shared by all modules: the clock, locks, and the form of values in log lines; and what the API client shares with them.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +13,10 @@ pub use orgdata_api::{
 
 /// The maximum length of an id in a log line, in characters.
 const MAX_SHOWN_ID: usize = 64;
+
+/// Which failures of a loop or a task are logged: of each kind the 1st, 2nd, 4th, 8th and so on since the last success.
+#[derive(Debug)]
+pub(crate) struct Repeated<K>(HashMap<K, u64>);
 
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,6 +69,28 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+// === impl Repeated ===
+
+impl<K: Eq + Hash> Repeated<K> {
+    /// Counts a failure of this kind, of which there may only be a few. Returns the count if the failure is to be logged.
+    pub(crate) fn should_log(&mut self, kind: K) -> Option<u64> {
+        let count = self.0.entry(kind).or_default();
+        *count += 1;
+        count.is_power_of_two().then_some(*count)
+    }
+
+    /// Begins again, after a success.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl<K> Default for Repeated<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
 // What a simulation replaces.
 #[cfg(test)]
 #[path = "tests/simulation/clock.rs"]
@@ -82,6 +110,18 @@ mod tests {
         let waits = [0, 1_432, 1_500, 61_000].map(Duration::from_millis);
         let waits = waits.map(|wait| shown_wait(wait).to_string());
         assert_eq!(waits, ["1s", "1s", "2s", "1m 1s"]);
+    }
+
+    #[test]
+    fn failures_that_repeat_are_logged_ever_more_rarely_also_if_they_alternate() {
+        let mut failures = Repeated::default();
+        for _ in 0..2 {
+            let kinds = (0..40).map(|number| ["timeout", "connect"][number % 2]);
+            let logged = kinds.filter_map(|kind| failures.should_log(kind));
+            let logged: Vec<u64> = logged.collect();
+            assert_eq!(logged, [1, 1, 2, 2, 4, 4, 8, 8, 16, 16]);
+            failures.clear();
+        }
     }
 
     #[test]

@@ -75,25 +75,16 @@ impl Loops {
         state.up.replace(true) == Some(false)
     }
 
-    /// Reports that a round failed now; the two texts are those of [`LoopFailure`]. Returns whether it is another failure than
-    /// that of the round before.
-    pub fn failure(
-        &self,
-        which: Loop,
-        summary: impl Into<String>,
-        message: impl Into<String>,
-    ) -> bool {
+    /// Reports that a round failed now; the two texts are those of [`LoopFailure`].
+    pub fn failure(&self, which: Loop, summary: impl Into<String>, message: impl Into<String>) {
         let state = &mut lock(&self.0)[which as usize];
         state.enabled = true;
-        let now = LoopFailure {
+        state.up = Some(false);
+        state.last_failure = Some(LoopFailure {
             at: util::now(),
             summary: summary.into(),
             message: message.into(),
-        };
-        let is_same = |last: &LoopFailure| last.summary == now.summary;
-        let is_same = state.last_failure.as_ref().is_some_and(is_same);
-        state.last_failure = Some(now);
-        state.up.replace(false) != Some(false) || !is_same
+        });
     }
 
     /// Returns the state of one loop.

@@ -21,7 +21,7 @@ use crate::health::Health;
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::build::VERSION;
 use crate::metrics::{Loop, Loops, OtlpMetrics};
-use crate::util::{self, Backoff, advice, shown_duration, shown_wait};
+use crate::util::{self, Backoff, Repeated, advice, shown_duration, shown_wait};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 const MAX_REQUEST: usize = 3 * 1024 * 1024;
@@ -55,6 +55,10 @@ pub struct Relay<S> {
     /// The outcome of the last request, until it is written.
     unsettled: Option<Settled>,
     backoff: Backoff,
+    /// Since the last answer.
+    failures: Repeated<&'static str>,
+    /// Since the start.
+    rejections: Repeated<DeadReason>,
     /// The state file cannot be read or written.
     ledger_failed: bool,
     /// When the collector answered last.
@@ -84,6 +88,8 @@ impl<S: Export + 'static> Relay<S> {
             oldest: None,
             unsettled: None,
             backoff: Backoff::default(),
+            failures: Repeated::default(),
+            rejections: Repeated::default(),
             ledger_failed: false,
             answered_at: None,
         }
@@ -268,12 +274,15 @@ impl<S: Export + 'static> Relay<S> {
                     Reason::TooLarge => DeadReason::TooLarge,
                     _ => DeadReason::Refused,
                 };
-                tracing::warn!(
-                    loop = "otlp",
-                    reason = reason.as_str(),
-                    error = refusal.message,
-                    "the collector rejected a log record, which is now a dead letter"
-                );
+                if let Some(records) = self.rejections.should_log(reason) {
+                    tracing::warn!(
+                        loop = "otlp",
+                        records,
+                        reason = reason.as_str(),
+                        error = refusal.message,
+                        "the collector rejected a log record, which is now a dead letter"
+                    );
+                }
                 Some((reason, refusal.message.clone()))
             }
         };
@@ -296,6 +305,7 @@ impl<S: Export + 'static> Relay<S> {
     fn answered(&mut self) {
         self.answered_at = Some(Instant::now());
         self.backoff.reset();
+        self.failures.clear();
         if self.loops.success(Loop::Otlp) {
             tracing::info!(loop = "otlp", "log records are delivered again");
         }
@@ -306,9 +316,11 @@ impl<S: Export + 'static> Relay<S> {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
         let summary = format!("{message} ({reason})");
-        if self.loops.failure(Loop::Otlp, summary.clone(), summary) {
+        self.loops.failure(Loop::Otlp, summary.clone(), summary);
+        if let Some(failures) = self.failures.should_log(reason) {
             tracing::warn!(
                 loop = "otlp",
+                failures,
                 error = message,
                 reason,
                 backlog_records = self.ledger.backlog(),

@@ -373,7 +373,9 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     bench.heal();
     bench.until_idle().await;
     assert_eq!(bench.received(), all_but(30, &[]));
-    assert_eq!(log.count("delivery failed; log records wait"), 2);
+    // The 1st, 2nd, 4th and so on.
+    let logged = log.count("delivery failed; log records wait");
+    assert!((12..14).contains(&logged), "{logged} lines");
     assert_eq!(log.count("log records are delivered again"), 1);
 }
 

@@ -10,7 +10,7 @@ use super::Settings;
 use super::scan::{Doubt, ScanError, Scanner};
 use crate::health::Health;
 use crate::metrics::{Loop, Metrics, TicketMetrics, Violation};
-use crate::util::{advice, shown_wait};
+use crate::util::{Repeated, advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
@@ -29,13 +29,14 @@ pub async fn run(
     let mut timer = interval(settings.scan_interval.max(Duration::from_millis(1)));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut scanner = Scanner::new(settings, published.retries().clone());
-    let mut consistent = true;
+    let (mut consistent, mut failures) = (true, Repeated::default());
     let rounds = async {
         loop {
             health.waiting(Loop::Tickets, timer.tick()).await;
             scanner.organization = organization();
             match health.request(Loop::Tickets, scanner.round(&client)).await {
                 Ok((snapshot, doubt)) => {
+                    failures.clear();
                     if loops.success(Loop::Tickets) {
                         tracing::info!(
                             loop = "tickets",
@@ -62,7 +63,8 @@ pub async fn run(
                 }
                 Err(error) => {
                     let message = message(&error, published);
-                    if loops.failure(Loop::Tickets, error.summary(), message) {
+                    loops.failure(Loop::Tickets, error.summary(), message);
+                    if let Some(failures) = failures.should_log(error.summary()) {
                         let is_new = loops.state(Loop::Tickets).last_success.is_none();
                         let api = match &error {
                             ScanError::Api(error) => Some(error),
@@ -70,6 +72,7 @@ pub async fn run(
                         };
                         tracing::warn!(
                             loop = "tickets",
+                            failures,
                             %error,
                             status = api.and_then(ApiError::status),
                             retry_in = %shown_wait(timer.period()),

@@ -4,6 +4,7 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -83,6 +84,7 @@ struct Server {
     limits: Limits,
     permits: Arc<Semaphore>,
     connections: TaskTracker,
+    failed_handshakes: AtomicU64,
     /// Cancelled when no connection may take another request.
     stopping: CancellationToken,
 }
@@ -113,6 +115,7 @@ pub async fn serve(bound: Bound, router: Router, shutdown: impl Future<Output = 
         limits,
         permits: Arc::new(Semaphore::new(limits.connections)),
         connections: TaskTracker::new(),
+        failed_handshakes: AtomicU64::new(0),
         stopping: CancellationToken::new(),
     });
     tokio::select! {
@@ -212,7 +215,11 @@ impl Server {
             Some(Ok(Ok(stream))) => self.answer(stream, admitted).await,
             // A probe that only connects is not a failure.
             Some(Ok(Err(error))) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::warn!(%error, "TLS handshake failed; check the client's TLS settings");
+                let failures = self.failed_handshakes.fetch_add(1, Ordering::Relaxed) + 1;
+                // Clients must not fill the log.
+                if failures.is_power_of_two() {
+                    tracing::warn!(failures, %error, "TLS handshake failed; check the client's TLS settings");
+                }
             }
             _ => {}
         }

@@ -70,7 +70,7 @@ async fn the_demo_that_cargo_runs_warns_of_nothing() {
     demo.stdout().until("a log record", is_record).await;
     assert_eq!(demo.stop().await, Some(0));
     let log = demo.stderr().text();
-    assert!(log.contains("level=info message=listening"), "{log}");
+    assert!(log.contains("level=info msg=listening"), "{log}");
     assert!(
         log.lines().all(|line| line.contains(" level=info ")),
         "{log}"

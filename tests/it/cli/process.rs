@@ -45,13 +45,13 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
     let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<serde_json::Value> = lines.collect();
     for line in &lines {
-        for field in ["ts", "level", "message"] {
+        for field in ["ts", "level", "msg"] {
             assert!(line[field].is_string(), "{field} is in every line: {line}");
         }
     }
     let with = |message: &str| {
         let mut lines = lines.iter();
-        lines.find(|line| line["message"] == message).unwrap()
+        lines.find(|line| line["msg"] == message).unwrap()
     };
     let collector = "http://127.0.0.1:1/v1/logs over http/protobuf";
     for (field, value) in [
