@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::{CONNECTION, HeaderName, HeaderValue};
+use axum::http::header::{CONNECTION, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -147,15 +147,14 @@ async fn guard(
         // The connection may lack TLS, or a certificate, that is required now.
         (StatusCode::MISDIRECTED_REQUEST, [(CONNECTION, "close")]).into_response()
     };
-    let from_static = |(name, value)| {
-        (
-            HeaderName::from_static(name),
-            HeaderValue::from_static(value),
-        )
-    };
-    let usual = HEADERS.map(from_static);
-    for (name, value) in current.headers.iter().cloned().chain(usual) {
-        response.headers_mut().entry(name).or_insert(value);
+    let headers = response.headers_mut();
+    for (name, value) in current.headers.iter().cloned() {
+        headers.entry(name).or_insert(value);
+    }
+    for (name, value) in HEADERS {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
     }
     response
 }
