@@ -44,7 +44,7 @@ fn versions(program: &str) -> Vec<String> {
         "rotel" => variable("rotel_version"),
         "VictoriaLogs" => variable("victoria_logs_version"),
         "Grafana" => variable("grafana_versions"),
-        "Kubernetes" => ["kubernetes_version", "kubernetes_schemas"]
+        "Kubernetes" => ["kubernetes_version", "kubernetes_schema_version"]
             .map(variable)
             .concat(),
         "Prometheus Operator" => variable("prometheus_operator_version"),
