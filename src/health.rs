@@ -54,6 +54,9 @@ pub struct Stuck {
 #[derive(Debug)]
 pub struct Watched(Health, Loop);
 
+/// A loop has finished what it began when this is dropped.
+struct Begun<'a>(&'a Health, Loop);
+
 // === impl Health ===
 
 impl Health {
@@ -76,12 +79,11 @@ impl Health {
         self.begin(which, Duration::ZERO);
     }
 
-    /// Runs what a loop begins, which takes at most `limit`.
+    /// Runs what a loop begins, which takes at most `limit`. It is finished also if the future is dropped before its end.
     pub async fn within<F: Future>(&self, which: Loop, limit: Duration, work: F) -> F::Output {
         self.begin(which, limit);
-        let output = work.await;
-        self.finished(which);
-        output
+        let _begun = Begun(self, which);
+        work.await
     }
 
     /// Runs requests, which have time limits of their own. A call of the disk is not one: it may take minutes at most.
@@ -134,6 +136,14 @@ impl Drop for Watched {
     }
 }
 
+// === impl Begun ===
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.finished(self.1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +181,18 @@ mod tests {
         let (request, disk) = (async {}, std::future::pending::<()>());
         health.within(Loop::Audit, SILENCE, request).await;
         let _ = tokio::time::timeout(SILENCE * 2, disk).await;
+        assert_eq!(health.stuck().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_cancelled_leaves_no_time_for_what_follows() {
+        let health = Health::default();
+        let _watched = health.watched(Loop::Audit);
+        let request = health.request(Loop::Audit, std::future::pending::<()>());
+        let second = Duration::from_secs(1);
+        let cancelled = tokio::time::timeout(second, request).await;
+        assert!(cancelled.is_err());
+        tokio::time::advance(SILENCE + second).await;
         assert_eq!(health.stuck().len(), 1);
     }
 }

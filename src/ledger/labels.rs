@@ -22,8 +22,8 @@ const OTHER_ACTORS: &str = "other";
 /// The maximum length of a label value, in characters.
 pub const MAX_LABEL: usize = 200;
 
-/// The activity type of an event with an empty one: an empty label is the same as none.
-pub const UNKNOWN_TYPE: &str = "unknown";
+/// The label of an activity type or actor without a character that can be shown: an empty label is the same as none.
+const UNKNOWN: &str = "unknown";
 
 /// The maximum number of activity types with series of their own.
 pub const MAX_ACTIVITY_TYPES: usize = 1000;
@@ -74,15 +74,13 @@ impl ActorPrivacy {
             return (!matches!(self, Self::None)).then(|| NO_ACTOR.into());
         };
         match self {
-            Self::Full | Self::Id => Some(label_value(&actor.id)),
-            // An actor whose name is one of our labels is shown by id.
-            Self::Name => Some(label_value(
-                actor
-                    .name
-                    .as_deref()
-                    .filter(|name| !is_reserved(name))
-                    .unwrap_or(&actor.id),
-            )),
+            Self::Full | Self::Id => Some(label_or_unknown(&actor.id)),
+            Self::Name => {
+                let name = actor.name.as_deref().map(label_value);
+                // An actor whose name is blank, or one of our labels, is shown by id.
+                let name = name.filter(|name| !is_reserved(name));
+                Some(name.unwrap_or_else(|| label_or_unknown(&actor.id)))
+            }
             Self::Hash(key) => Some(hash(key, &actor.id)),
             Self::None => None,
         }
@@ -158,9 +156,10 @@ impl Labels {
                             // A late entry may have an old name.
                             if keeps_names
                                 && !is_late
-                                && let Some(current) = &actor.name
+                                && let Some(current) = actor.name.as_deref().map(label_value)
+                                && !current.is_empty()
                             {
-                                *name = Some(label_value(current));
+                                *name = Some(current);
                             }
                             Some(label)
                         }
@@ -226,7 +225,7 @@ impl Labels {
 
     /// Returns the label of an activity type: its own if it has one, or if there is room for it.
     fn activity_type(&mut self, name: &str) -> Arc<str> {
-        let name = type_label(name);
+        let name = label_or_unknown(name);
         match self.activity_types.get(&*name) {
             Some(known) => known.clone(),
             None if self.activity_types.len() < MAX_ACTIVITY_TYPES => {
@@ -258,18 +257,18 @@ fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEvent, bool, u64)> {
         .map(|((event, is_late), (_, number))| (event, is_late, number))
 }
 
-/// Returns the label value of an activity type.
-fn type_label(name: &str) -> String {
-    let label = label_value(name);
-    match label.is_empty() {
-        true => UNKNOWN_TYPE.to_owned(),
-        false => label,
-    }
+/// Returns a text as a label value: on one line of at most [`MAX_LABEL`] characters. It is empty if no character can be shown.
+pub(crate) fn label_value(text: &str) -> String {
+    one_line(text, MAX_LABEL)
 }
 
-/// Returns a text as a label value: on one line and of bounded length.
-pub(crate) fn label_value(text: &str) -> String {
-    one_line(text, MAX_LABEL + 1)
+/// Returns a text as a label value that is not empty.
+fn label_or_unknown(text: &str) -> String {
+    let label = label_value(text);
+    match label.is_empty() {
+        true => UNKNOWN.to_owned(),
+        false => label,
+    }
 }
 
 /// Reports whether a label is one of ours.

@@ -360,13 +360,31 @@ async fn names_and_types_of_any_length_are_cut_on_the_page_and_in_the_file() {
     let odd = named(long.clone(), &long, Some(&long));
     world.events(Timestamp::now(), [odd, event("", "")]).await;
     let series = world.series();
-    let cut = format!("{}…", "ü\\\"\\\\ ".repeat(MAX_LABEL / 4));
+    let cut = format!("{}ü\\\"\\\\…", "ü\\\"\\\\ ".repeat(MAX_LABEL / 4 - 1));
     assert_eq!(series[&label(&cut, &cut)], 1);
-    assert_eq!(series[&label("unknown", "")], 1);
+    assert_eq!(series[&label("unknown", "unknown")], 1);
     let info = format!("{{actor=\"{cut}\",name=\"{cut}\"}} 1");
     assert_eq!(world.infos(), [info]);
-    let sql = "SELECT max(length(actor) + length(coalesce(name, ''))) FROM actors";
-    assert!(world.query(sql) < 1000);
+    let sql = "SELECT max(max(length(actor), length(name))) FROM actors";
+    assert_eq!(world.query(sql), MAX_LABEL as i64);
     world.restart();
     assert_eq!(world.series(), series);
+}
+
+#[tokio::test]
+async fn a_text_of_control_characters_is_no_empty_label() {
+    let blank = "\u{1b}\n \0";
+    for (actor_label, expected) in [
+        (ActorPrivacy::Id, ["7", "unknown"]),
+        (ActorPrivacy::Name, ["7", "unknown"]),
+    ] {
+        let mut world = world(10);
+        world.settings.actor_label = actor_label;
+        world.restart();
+        let page = ["7", blank].map(|actor| named(blank, actor, Some(blank)));
+        world.events(Timestamp::now(), page).await;
+        let expected = expected.map(|actor| (label("unknown", actor), 1));
+        assert_eq!(world.series(), expected.into());
+        assert_eq!(world.infos(), Vec::<String>::new());
+    }
 }

@@ -55,10 +55,7 @@ impl Look {
         let content = match (std::fs::metadata(path), noted_damage(path)) {
             (Err(error), _) if error.kind() == ErrorKind::NotFound => Content::Nothing,
             (Err(error), _) => return Err(OpenError::unwritable(path, &error)),
-            (Ok(metadata), _) if !metadata.is_file() => {
-                let error = std::io::Error::from(ErrorKind::IsADirectory);
-                return Err(OpenError::unwritable(path, &error));
-            }
+            (Ok(metadata), _) if !metadata.is_file() => return Err(OpenError::irregular(path)),
             (_, Some(how)) => Content::Damaged(how),
             // SQLite would delete a log that is left over beside an empty file.
             (Ok(metadata), _) if metadata.len() == 0 => empty(path, held),

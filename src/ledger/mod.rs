@@ -27,7 +27,7 @@ use jiff::Timestamp;
 
 pub use dead_letters::{DeadLetter, DeadLetters, StoredLetter};
 pub use handle::LedgerHandle;
-pub use labels::{ActorPrivacy, MAX_ACTIVITY_TYPES, MAX_LABEL, UNKNOWN_TYPE};
+pub use labels::{ActorPrivacy, MAX_ACTIVITY_TYPES, MAX_LABEL};
 pub use look::{Content, Look, Summary};
 pub use open::{LedgerOptions, OpenError};
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};

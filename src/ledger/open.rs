@@ -120,6 +120,14 @@ impl OpenError {
         ))
     }
 
+    /// It is a directory, a device or the like.
+    pub(crate) fn irregular(path: &Path) -> Self {
+        Self::Unusable(format!(
+            "{} is not a regular file; set --state.path to a file, or to :memory:",
+            path.display()
+        ))
+    }
+
     /// It does not exist.
     pub(crate) fn missing(path: &Path) -> Self {
         Self::Unusable(format!(
@@ -139,6 +147,9 @@ impl OpenError {
 /// Locks the file, and creates it if it is missing. Returns the lock, and whether the file was in use before: if it is empty now, its
 /// content is lost. SQLite's exclusive mode would keep tools from reading a live file.
 pub(super) fn claim(path: &Path) -> Result<(File, bool), OpenError> {
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(OpenError::irregular(path));
+    }
     let io = |error: io::Error| OpenError::io(path, &error);
     // The lock file tells a file that was emptied from one whose creation failed.
     let was_used = path.exists() && is_marked(path);
@@ -234,6 +245,9 @@ pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
     // A directory of another user tells nothing about its files.
     if !path.try_exists().unwrap_or(true) {
         return Err(OpenError::missing(path));
+    }
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(OpenError::irregular(path));
     }
     let sqlite = |error| OpenError::sqlite(path, error);
     // A reader of a file with a write-ahead log writes too.

@@ -162,8 +162,8 @@ impl Fetched {
         let name = items
             .find(|raw| organization_id(raw) == Some(id))
             .and_then(organization_name)
-            .filter(|name| !name.trim().is_empty())
-            .map(|name| label_value(&name));
+            .map(|name| label_value(&name))
+            .filter(|name| !name.is_empty());
         match stored {
             Some((_, known)) if name.is_none() || *known == name => None,
             _ => Some((id.to_string(), name)),

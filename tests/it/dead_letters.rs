@@ -146,6 +146,11 @@ async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
         ),
         (&other, &["replay", "--all"], not_ours),
         (Path::new(":memory:"), &["list"], ":memory:"),
+        (
+            Path::new("/dev/null"),
+            &["list"],
+            "/dev/null is not a regular file | --state.path",
+        ),
         (&missing, &["drop", "--all", "7"], "--all"),
         (&missing, &["list", "--reason=odd"], "too_large"),
     ] {

@@ -56,7 +56,8 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     std::fs::create_dir(at("directory")).unwrap();
     for line in [
         "foreign.db => not a state file of this program | --state.path",
-        "directory => is a directory | --state.path",
+        "directory => is not a regular file | --state.path",
+        "/dev/null => is not a regular file | --state.path",
         "missing/state.db => No such file or directory | --state.path",
     ] {
         let (name, words) = line.split_once(" => ").unwrap();
