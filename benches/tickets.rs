@@ -13,11 +13,15 @@ mod usage;
 
 use std::time::Duration;
 
-use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings, Ticket, TicketPage};
+use orgdata_exporter::api::{
+    Bounded, Client, KeySource, NumberText, Settings as ApiSettings, Text, TicketPage,
+};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tickets::{Scanner, Settings, Snapshot};
 use peer::{Peer, Truth};
 use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use usage::Usage;
 
 /// Tickets on a page.
@@ -31,6 +35,32 @@ const MEMORY: f64 = 32.0;
 
 /// Scans in a row: from the second on, an earlier snapshot is held beside the one that grows.
 const SCANS: u32 = 2;
+
+/// The fields that a scan uses, as `serde` alone reads them.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Ticket<'a> {
+    #[serde(borrow)]
+    id: Option<NumberText<'a>>,
+    r#type: Option<Text<'a>>,
+    state: Option<Text<'a>>,
+    created_at: Option<&'a RawValue>,
+    closed_at: Option<&'a RawValue>,
+    organization_id: Option<NumberText<'a>>,
+    target_due_date: Option<&'a RawValue>,
+    linked_deals: Option<Bounded<Deal<'a>, 10_000>>,
+    deal_amount_sum: Option<NumberText<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Deal<'a> {
+    #[serde(borrow)]
+    id: Option<NumberText<'a>>,
+    evaluation_id: Option<NumberText<'a>>,
+    name: Option<Text<'a>>,
+    priority: Option<Text<'a>>,
+}
 
 fn main() {
     if std::env::args().any(|argument| argument == peer::SERVE) {
@@ -102,7 +132,7 @@ async fn floor(peer: &Peer, tickets: u64) -> Usage {
             .expect("a body");
         let page = TicketPage::parse(body, None).expect("a page");
         for raw in page.items() {
-            std::hint::black_box(Ticket::parse(raw).expect("a ticket"));
+            std::hint::black_box(serde_json::from_str::<Ticket>(raw).expect("a ticket"));
         }
         read = offset + page.len() as u64;
     }

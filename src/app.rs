@@ -2,6 +2,7 @@
 
 mod failure;
 mod report;
+mod scanning;
 
 use std::time::Duration;
 
@@ -15,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::ExporterSettings;
 use crate::endpoints;
-use crate::health::Health;
+use crate::health::{Health, Loop};
 use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
+use crate::metrics::Metrics;
 use crate::metrics::certificates::{Certificate, not_after_pem};
-use crate::metrics::{Loop, Metrics};
 use crate::relay::Relay;
 use crate::tail::Tail;
-use crate::tickets;
 use crate::util::{self, lock};
 pub use failure::Failure;
+pub use scanning::scan_tickets;
 
 /// How often queued dead letters are looked for.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
@@ -187,7 +188,7 @@ impl<S: Export + 'static> Parts<S> {
             let (health, token) = (health.clone(), reading.clone());
             let (known, shown) = (ledger.clone(), metrics.clone());
             let organization = move || known.status().organization.map(|(id, _)| id);
-            let run = tickets::run(client, tickets, organization, shown, health, token);
+            let run = scan_tickets(client, tickets, organization, shown, health, token);
             readers.spawn(run);
         }
         let sending = CancellationToken::new();

@@ -10,8 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Loop;
-use crate::util::lock;
+use crate::util::{labels, lock};
 
 /// The path that answers whether the loops make progress.
 pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
@@ -28,6 +27,18 @@ pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 
 /// The same for a request of the relay.
 pub const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
+
+labels! {
+    /// One of the exporter's loops.
+    Loop {
+        /// Reads the audit logs.
+        Audit => "audit",
+        /// Scans the tickets.
+        Tickets => "tickets",
+        /// Delivers log records.
+        Otlp => "otlp",
+    }
+}
 
 /// The state behind `/-/healthy` and `/-/ready`. Clones are the same handle.
 #[derive(Clone, Debug, Default)]

@@ -10,12 +10,12 @@ use exporter_web::landing::Frame;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, Render, html};
 
-use crate::health::{HEALTHY_PATH, Health, READY_PATH, Stuck};
+use crate::health::{HEALTHY_PATH, Health, Loop, READY_PATH, Stuck};
+use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
-use crate::metrics::snapshot::Label;
-use crate::metrics::{Loop, Metrics};
+use crate::tickets::Label;
 use crate::util::shown_duration;
 
 /// The number of rows of a list of the most frequent.

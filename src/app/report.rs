@@ -6,7 +6,8 @@ use orgdata_api::{KEY_VARIABLE, KeySource};
 use otlp_logs::Target;
 
 use crate::cli::ExporterSettings;
-use crate::metrics::{Loop, Metrics};
+use crate::health::Loop;
+use crate::metrics::Metrics;
 use crate::util::shown_duration;
 
 /// How often it is checked whether everything works, until it does.

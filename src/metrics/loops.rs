@@ -8,7 +8,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::family::{Writer, descriptors, seconds};
-use crate::util::{self, labels, lock};
+use crate::health::Loop;
+use crate::util::{self, lock};
 
 descriptors! {
     /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
@@ -16,18 +17,6 @@ descriptors! {
     UP = "orgdata_up" ["loop"];
     /// When a round of a loop last succeeded, in seconds since the epoch; 0 before the first success.
     LAST_SUCCESS = "orgdata_last_success_timestamp_seconds" ["loop"];
-}
-
-labels! {
-    /// One of the exporter's loops.
-    Loop {
-        /// Reads the audit logs.
-        Audit => "audit",
-        /// Scans the tickets.
-        Tickets => "tickets",
-        /// Delivers log records.
-        Otlp => "otlp",
-    }
 }
 
 /// What went wrong in a loop.

@@ -1,4 +1,4 @@
-//! Everything that `/metrics` shows: one file per group of families, the ticket snapshot, and the exposition formats.
+//! Everything that `/metrics` shows: one file per group of families, and the exposition formats.
 
 pub mod api;
 pub mod audit;
@@ -12,7 +12,6 @@ pub mod otlp;
 #[cfg(target_os = "linux")]
 pub mod process;
 mod series;
-pub mod snapshot;
 pub mod state;
 pub mod tickets;
 
@@ -25,7 +24,7 @@ pub use api::{ApiMetrics, Violation};
 pub use audit::AuditMetrics;
 pub use build::ExporterMetrics;
 pub use certificates::Certificates;
-pub use loops::{Loop, Loops};
+pub use loops::Loops;
 pub use otlp::OtlpMetrics;
 pub use state::StateMetrics;
 pub use tickets::TicketMetrics;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::family::{Writer, descriptors, seconds};
-use super::snapshot::{MIN_AGES, QUANTILES, Snapshot, WINDOWS};
+use crate::tickets::{MIN_AGES, QUANTILES, Snapshot, WINDOWS};
 use crate::util;
 
 descriptors! {
@@ -50,10 +50,6 @@ descriptors! {
     /// Distinct deals linked to open tickets, by the highest priority that any of these tickets gives the deal; none without
     /// a priority.
     DEALS = "orgdata_deals_with_open_tickets" ["priority"];
-    /// Sum of the amounts of distinct deals linked to open tickets, by the highest priority that any of these tickets gives the
-    /// deal. The API returns one amount per ticket: it is divided evenly among the deals of the ticket, and a deal has its
-    /// share of the ticket with the fewest deals.
-    DEALS_AMOUNT = "orgdata_deals_with_open_tickets_amount" ["priority"];
     /// Tickets created (createdAt) in the time window before the scan. A longer window includes the shorter ones, so do not
     /// sum over window.
     OPENED = "orgdata_tickets_opened" ["window", "ticket_type"];
@@ -160,11 +156,9 @@ impl Collector for TicketMetrics {
         let oldest =
             times().filter_map(|(kind, times)| Some(([kind], seconds(times.oldest_created?))));
         families.gauges(OLDEST_CREATED, oldest)?;
-        let deals = || snapshot.deals.iter();
-        let counts = deals().map(|(priority, group)| ([priority], group.tickets));
-        families.gauges(DEALS, counts)?;
-        let amounts = deals().map(|(priority, group)| ([priority], group.deal_amount()));
-        families.gauges(DEALS_AMOUNT, amounts)?;
+        let deals = snapshot.deals.iter();
+        let deals = deals.map(|(priority, count)| ([priority], *count));
+        families.gauges(DEALS, deals)?;
         let windows = || {
             let windows = WINDOWS.iter().enumerate();
             windows.flat_map(|(at, (window, _))| {

@@ -17,10 +17,10 @@ use tracing::Instrument;
 use super::Delivery;
 use super::bisect::{Bisect, Fate};
 use crate::entry::{SCHEMA_URL, SCOPE};
-use crate::health::Health;
+use crate::health::{Health, Loop};
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::build::VERSION;
-use crate::metrics::{Loop, Loops, OtlpMetrics};
+use crate::metrics::{Loops, OtlpMetrics};
 use crate::util::{self, Backoff, Repeated, advice, shown_duration, shown_wait};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.

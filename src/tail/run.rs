@@ -14,9 +14,9 @@ use super::fetched::{Fetched, Organization};
 use super::step::{Limits, Request, Step, Task};
 use super::sweep::Sweep;
 use super::walk::Cause;
-use crate::health::Health;
+use crate::health::{Health, Loop};
 use crate::ledger::{Commit, Gap, LedgerError, LedgerHandle, LedgerState, TailState};
-use crate::metrics::{Loop, Metrics, Violation};
+use crate::metrics::{Metrics, Violation};
 use crate::util::{self, advice, shown_wait};
 
 /// The first wait after a failure.

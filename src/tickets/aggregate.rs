@@ -1,24 +1,76 @@
-//! Adds up tickets while their pages arrive; of the tickets themselves only hashes of their ids are kept.
+//! Adds up tickets to a snapshot while their pages arrive; of the tickets themselves only hashes of their ids are kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
-use rust_decimal::prelude::{FromPrimitive as _, ToPrimitive as _};
 
 use super::Settings;
-use super::flow::Counts;
-use super::labels::{LabelValues, NONE, UNKNOWN};
-use super::row::Row;
-use crate::metrics::snapshot::{Group, Label, MIN_AGES, Snapshot};
+use super::flow::{Counts, Flow};
+use super::ticket::Ticket;
+use super::values::{Label, LabelValues, NONE, UNKNOWN};
 use crate::util::{self, shown_id};
+
+/// The values of the label `min_age`, and what they mean.
+pub(crate) const MIN_AGES: [(&str, SignedDuration); 4] = [
+    ("1d", SignedDuration::from_hours(24)),
+    ("7d", SignedDuration::from_hours(7 * 24)),
+    ("30d", SignedDuration::from_hours(30 * 24)),
+    ("90d", SignedDuration::from_hours(90 * 24)),
+];
 
 /// The maximum number of tickets, which bounds the memory of a scan.
 pub const MAX_TICKETS: u64 = 2_000_000;
 
 /// The maximum duration of reading the listing once.
 pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// All tickets at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// When the scan ended, by this machine's clock.
+    pub taken_at: Timestamp,
+    /// How long the scan took, including repetitions.
+    pub duration: Duration,
+    /// Whether every ticket is in it exactly once.
+    pub consistent: bool,
+    /// Distinct tickets.
+    pub tickets: u64,
+    /// Tickets with a field that could not be read.
+    pub malformed: u64,
+    /// The API's clock at the start of the scan, to which ages, due dates and windows refer.
+    pub as_of: Timestamp,
+    /// Tickets by `state` and `ticket_type`.
+    pub by_state: BTreeMap<[Label; 2], Group>,
+    /// Open tickets by `ticket_type` and `priority`.
+    pub open: BTreeMap<[Label; 2], Group>,
+    /// Open tickets by `ticket_type`.
+    pub times: BTreeMap<Label, OpenTimes>,
+    /// Distinct deals with open tickets, by `priority`.
+    pub deals: BTreeMap<Label, u64>,
+    /// Tickets opened and closed before the scan, by `ticket_type`.
+    pub flow: BTreeMap<Label, Flow>,
+}
+
+/// Tickets, and the sum of their deal amounts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Group {
+    /// The number of tickets.
+    pub tickets: u64,
+    deal_amount: Decimal,
+}
+
+/// The open tickets of one type by their times.
+#[derive(Clone, Debug, Default)]
+pub struct OpenTimes {
+    /// Past their due date.
+    pub overdue: u64,
+    /// At least as old as each value of `min_age`.
+    pub older_than: [u64; MIN_AGES.len()],
+    /// When the oldest was created.
+    pub oldest_created: Option<Timestamp>,
+}
 
 /// The numbers of one scan so far.
 #[derive(Debug)]
@@ -29,22 +81,64 @@ pub struct Aggregate {
     priorities: LabelValues,
     ids: HashSet<u64>,
     flow: BTreeMap<Label, Counts>,
-    /// Deals of open tickets.
-    deals: HashMap<u64, Deal>,
-    /// The priorities of these deals.
-    deal_priorities: Vec<Label>,
+    /// Deals of open tickets, each with the highest priority that one of them gives it.
+    deals: HashMap<u64, Label>,
     /// The first ticket that could not be read as documented, and why, without its data.
     pub(crate) example: Option<String>,
 }
 
-/// A deal of open tickets; small, because there may be a million.
-#[derive(Debug)]
-struct Deal {
-    /// The place of the highest priority that a ticket gives it, in [`Aggregate::deal_priorities`].
-    priority: u16,
-    /// Its share of a ticket's amount, and among how many deals that was split.
-    share: f64,
-    split: u32,
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Returns a snapshot without tickets.
+    pub(crate) fn new(as_of: Timestamp) -> Self {
+        Self {
+            taken_at: as_of,
+            duration: Duration::ZERO,
+            consistent: true,
+            tickets: 0,
+            malformed: 0,
+            as_of,
+            by_state: BTreeMap::new(),
+            open: BTreeMap::new(),
+            times: BTreeMap::new(),
+            deals: BTreeMap::new(),
+            flow: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the states that tickets are in.
+    pub(crate) fn states(&self) -> BTreeSet<Label> {
+        let groups = self.by_state.iter();
+        let used = groups.filter(|(_, group)| group.tickets > 0);
+        used.map(|([state, _], _)| state.clone()).collect()
+    }
+
+    /// Returns the number of open tickets.
+    pub fn open_total(&self) -> u64 {
+        self.open.values().map(|group| group.tickets).sum()
+    }
+
+    /// Returns the number of open tickets past their due date.
+    pub fn overdue_total(&self) -> u64 {
+        self.times.values().map(|times| times.overdue).sum()
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// Adds a ticket; one without an amount adds nothing to the sum.
+    pub(crate) fn add(&mut self, amount: Option<Decimal>) {
+        self.tickets += 1;
+        self.deal_amount = self.deal_amount.saturating_add(amount.unwrap_or_default());
+    }
+
+    /// Returns the sum of `dealAmountSum`.
+    pub fn deal_amount(&self) -> f64 {
+        // By way of the text, which gives the nearest double.
+        self.deal_amount.to_string().parse().unwrap_or_default()
+    }
 }
 
 // === impl Aggregate ===
@@ -62,24 +156,23 @@ impl Aggregate {
             ids: HashSet::with_capacity(expected),
             flow: BTreeMap::new(),
             deals: HashMap::new(),
-            deal_priorities: Vec::new(),
             example: None,
         }
     }
 
-    /// Adds a row as the API wrote it, unless its id is known. Returns a hash of the id.
+    /// Adds a ticket as the API wrote it, unless its id is known. Returns a hash of the id.
     pub fn add(&mut self, raw: &str) -> u64 {
-        let mut row = Row::read(raw);
-        if self.ids.insert(row.key) {
-            self.count(&mut row);
-            if !row.unreadable.is_empty() {
+        let mut ticket = Ticket::read(raw);
+        if self.ids.insert(ticket.key) {
+            self.count(&mut ticket);
+            if !ticket.unreadable.is_empty() {
                 self.snapshot.malformed += 1;
-                let fields = row.unreadable.join(", ");
-                let example = || format!("ticket {}: cannot read {fields}", shown_id(row.id()));
+                let fields = ticket.unreadable.join(", ");
+                let example = || format!("ticket {}: cannot read {fields}", shown_id(ticket.id()));
                 self.example.get_or_insert_with(example);
             }
         }
-        row.key
+        ticket.key
     }
 
     /// Returns the number of distinct tickets.
@@ -121,13 +214,9 @@ impl Aggregate {
             snapshot.flow.insert(kind, flow.finish());
         }
         let priorities = priorities.into_iter();
-        snapshot.deals = priorities
-            .map(|priority| (priority, Group::default()))
-            .collect();
-        for deal in self.deals.into_values() {
-            let priority = &self.deal_priorities[usize::from(deal.priority)];
-            let group = snapshot.deals.entry(priority.clone()).or_default();
-            group.add(Decimal::from_f64(deal.share));
+        snapshot.deals = priorities.map(|priority| (priority, 0)).collect();
+        for priority in self.deals.into_values() {
+            *snapshot.deals.entry(priority).or_default() += 1;
         }
         snapshot.taken_at = util::now();
         (snapshot.duration, snapshot.consistent) = (duration, consistent);
@@ -135,28 +224,30 @@ impl Aggregate {
         self.snapshot
     }
 
-    fn count(&mut self, row: &mut Row<'_>) {
-        let state = self.states.label(row.state.value.as_deref());
-        let kind = self.types.label(row.r#type.value.as_deref());
-        let amount = row.deal_amount_sum.value.as_ref().map(|amount| amount.0);
+    fn count(&mut self, ticket: &mut Ticket<'_>) {
+        let state = self.states.label(ticket.state.value.as_deref());
+        let kind = self.types.label(ticket.r#type.value.as_deref());
+        let amount = ticket.deal_amount_sum.value.as_ref().map(|amount| amount.0);
         let is_open = self.states.configured().contains(&state);
         let group = self.snapshot.by_state.entry([state, kind.clone()]);
         group.or_default().add(amount);
-        let (created, mut closed) = (row.created_at.time(), row.closed_at.time());
+        let (created, mut closed) = (ticket.created_at.time(), ticket.closed_at.time());
         if is_open && closed.take().is_some() {
-            row.unreadable.push("closedAt, because the ticket is open");
+            ticket
+                .unreadable
+                .push("closedAt, because the ticket is open");
         }
         let flow = self.flow.entry(kind.clone()).or_default();
         flow.add(created, closed, self.snapshot.as_of);
         if !is_open {
             return;
         }
-        let priority = self.link(row, amount);
+        let priority = self.link(ticket);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
         let now = self.snapshot.as_of;
         let times = self.snapshot.times.entry(kind).or_default();
-        let due = row.target_due_date.time();
+        let due = ticket.target_due_date.time();
         times.overdue += u64::from(due.is_some_and(|due| due <= now));
         if let Some(created) = created {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
@@ -168,31 +259,13 @@ impl Aggregate {
     }
 
     /// Notes the deals of an open ticket; returns the highest of their priorities.
-    fn link(&mut self, row: &Row<'_>, amount: Option<Decimal>) -> Label {
+    fn link(&mut self, ticket: &Ticket<'_>) -> Label {
         let mut highest = self.priorities.missing();
-        let deals: Vec<_> = row.deals().collect();
-        let distinct: BTreeSet<u64> = deals.iter().map(|(key, _)| *key).collect();
-        let split = u32::try_from(distinct.len()).unwrap_or(u32::MAX);
-        let amount = amount.and_then(|amount| amount.to_f64());
-        let share = amount.map(|amount| amount / f64::from(split));
-        for (key, priority) in deals {
+        for (key, priority) in ticket.deals() {
             let priority = self.priorities.label(priority);
-            let place = place(&mut self.deal_priorities, &priority);
-            // A deal is counted once, with the highest priority that any open ticket gives it.
-            let deal = self.deals.entry(key).or_insert(Deal {
-                priority: place,
-                share: 0.0,
-                split: u32::MAX,
-            });
-            let known = &self.deal_priorities[usize::from(deal.priority)];
+            let known = self.deals.entry(key).or_insert_with(|| priority.clone());
             if self.priorities.rank(&priority) < self.priorities.rank(known) {
-                deal.priority = place;
-            }
-            // The fewer deals share an amount, the better the share is known; the larger one does not depend on the order.
-            if let Some(share) = share
-                && (split < deal.split || split == deal.split && share > deal.share)
-            {
-                (deal.share, deal.split) = (share, split);
+                known.clone_from(&priority);
             }
             if self.priorities.rank(&priority) < self.priorities.rank(&highest) {
                 highest = priority;
@@ -200,14 +273,4 @@ impl Aggregate {
         }
         highest
     }
-}
-
-/// Returns the place of a label in a list, where it is added if it is new.
-fn place(labels: &mut Vec<Label>, label: &Label) -> u16 {
-    let place = labels.iter().position(|known| known == label);
-    let place = place.unwrap_or_else(|| {
-        labels.push(label.clone());
-        labels.len() - 1
-    });
-    u16::try_from(place).unwrap_or_default()
 }

@@ -1,24 +1,22 @@
 //! Tickets as gauges: a periodic scan over all pages, published as one snapshot or not at all.
 //!
-//! [`run`] calls [`Scanner::round`] on a timer. A round reads all pages (`scan`) while an [`Aggregate`] adds up what they
-//! hold, and returns a [`Snapshot`].
+//! [`Scanner::round`] reads all pages (`scan`) while an [`Aggregate`] adds up what they hold, and returns a [`Snapshot`]. The
+//! loop that calls it and publishes the snapshot is in `app`.
 
 mod aggregate;
 mod flow;
-mod labels;
-mod row;
-mod run;
 mod scan;
+mod ticket;
+mod values;
 
 use std::time::Duration;
 
-pub use aggregate::Aggregate;
-pub use aggregate::{MAX_SCAN, MAX_TICKETS};
-pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
-pub use run::run;
+pub use aggregate::{Aggregate, Group, MAX_SCAN, MAX_TICKETS, OpenTimes, Snapshot};
+pub use flow::{Flow, QUANTILES, WINDOWS};
 pub use scan::{Doubt, MAX_ATTEMPTS, MAX_DEALS, ScanError, Scanner};
+pub use values::{Label, MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 
-pub use crate::metrics::snapshot::Snapshot;
+pub(crate) use aggregate::MIN_AGES;
 
 /// `--tickets.*` and `--api.page-size`.
 #[derive(Clone, Debug)]

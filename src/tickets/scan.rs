@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, Ticket, TicketPage};
+use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep};
 
 use super::Settings;
-use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS};
+use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
+use super::ticket::Ticket;
 use crate::ledger::OtherOrganization;
-use crate::metrics::snapshot::Snapshot;
 use crate::util::{shown_duration, shown_wait};
 
 /// The maximum number of times that a round reads the listing.
@@ -83,7 +83,7 @@ impl ScanError {
 pub struct Scanner {
     settings: Settings,
     /// The organization of the state file, once known.
-    pub(super) organization: Option<String>,
+    pub(crate) organization: Option<String>,
     /// Counts repeated attempts.
     retries: Counter,
     /// The number of tickets requested at once.
@@ -200,8 +200,9 @@ impl Scanner {
         let Some(expected) = expected.and_then(|id| id.parse::<u64>().ok()) else {
             return Ok(());
         };
-        let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
-        let mut found = tickets.filter_map(|ticket| ticket.organization_id?.as_count());
+        let mut found = page
+            .items()
+            .filter_map(|raw| Ticket::read(raw).organization());
         match found.next() {
             Some(first) if first != expected && found.all(|other| other != expected) => {
                 Err(OtherOrganization {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use orgdata_exporter::app::scan_tickets;
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tail::Tail;
-use orgdata_exporter::tickets;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::settings;
@@ -32,7 +32,7 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
             let refused = http::Response::builder().status(403);
             Some(refused.body("".into()).unwrap())
         });
-        let run = tickets::run(client, of_scans(1000), || None, metrics, of_run, stop);
+        let run = scan_tickets(client, of_scans(1000), || None, metrics, of_run, stop);
         let task = tokio::spawn(run);
         tokio::time::sleep(LONGEST_ROUND).await;
         assert_eq!(stuck(&health), [""; 0]);

@@ -8,13 +8,13 @@ use crate::support::files::below;
 /// `commands` and `main`, which are not listed, may import everything.
 const ALLOWED: &str = "
 util: orgdata_api
-metrics: util ledger
+metrics: util ledger health tickets
 ledger: util
-health: util metrics
-landing: util metrics health
+health: util
+landing: util metrics health tickets
 endpoints: util metrics health landing
 tail: util metrics ledger health orgdata_api
-tickets: util metrics ledger health orgdata_api
+tickets: util ledger orgdata_api
 entry: ledger orgdata_api
 relay: util metrics ledger health entry
 telemetry: util relay

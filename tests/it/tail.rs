@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orgdata_exporter::health::Loop;
 use orgdata_exporter::ledger::LedgerHandle;
+use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::simulator::{Config, KeyReading, Readings, Simulator};
 use orgdata_exporter::tail::{Settings, Start, Tail};
 use serde_json::Value;

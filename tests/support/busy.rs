@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::{Endpoint, FailureReason, Observer as _, TicketPage};
+use orgdata_exporter::health::Loop;
+use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::{Changes, EventLabels, Total};
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets::{Aggregate, Settings};
 use otlp_logs::Reason;
 

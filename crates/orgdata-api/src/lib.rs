@@ -10,7 +10,6 @@ mod labels;
 mod page;
 mod query;
 mod sanitize;
-mod ticket;
 mod time;
 
 pub use backoff::Backoff;
@@ -24,7 +23,6 @@ pub use key::{KEY_VARIABLE, KeySource, ReadFile};
 pub use page::{AuditFields, AuditPage, Page, TicketFields, TicketPage};
 pub use query::{BaseUrl, Filters};
 pub use sanitize::{MAX_SHOWN, error_chain, location, one_line, sanitize};
-pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
 pub use time::{parse_json_time, parse_time};
 
 labels! {

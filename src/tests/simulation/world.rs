@@ -337,7 +337,7 @@ impl World {
             self.done.notify_one();
         } else if state.now() > since + REST {
             let failure = state.metrics.as_ref().map(|metrics| {
-                let loops = crate::metrics::Loop::ALL.into_iter();
+                let loops = crate::health::Loop::ALL.into_iter();
                 let failure = loops.map(|which| metrics.loops.state(which).last_failure);
                 format!("{:?}", failure.collect::<Vec<_>>())
             });

@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-use orgdata_exporter::metrics::snapshot::Flow;
-use orgdata_exporter::tickets::Scanner;
+use orgdata_exporter::tickets::{Flow, Scanner};
 use prometheus_client::metrics::counter::Counter;
 
 use super::support::{NOON, Script, assert_shows, open_amount, page_at, settings, snapshot};
@@ -39,39 +38,6 @@ async fn a_ticket_ranks_by_the_highest_priority_of_its_deals() {
     // Deal 3 is LOW by one ticket and URGENT by another. LOW is higher, because URGENT is not in the settings.
     let deals = [("BLOCKER", 1), ("LOW", 2), ("ZZZ", 1), ("none", 2)];
     assert_shows(&snapshot, "deals", &deals);
-}
-
-#[tokio::test]
-async fn each_deal_of_open_tickets_counts_once_in_the_amount_of_deals() {
-    let row = |id, state, amount, deals: &str| {
-        format!(
-            r#"{{"id":{id},"state":"{state}","dealAmountSum":{amount},"linkedDeals":[{deals}]}}"#
-        )
-    };
-    let (one, two) = (
-        r#"{"id":1,"priority":"LOW"}"#,
-        r#"{"id":2,"priority":"HIGH"}"#,
-    );
-    let (three, again) = (r#"{"id":3}"#, r#"{"id":3,"evaluationId":4}"#);
-    let mut rows = vec![
-        row(1, "OPEN", "100.25", one),
-        row(2, "OPEN", "100.25", one),
-        // Alone it is worth 100.25, so the other half says nothing about deal 1.
-        row(3, "OPEN", "300", &format!("{one},{two}")),
-        row(4, "OPEN", "7.5", &format!("{three},{again}")),
-        row(5, "OPEN", "null", r#"{"id":5,"priority":"HIGH"}"#),
-        row(6, "CLOSED", "1000", r#"{"id":6,"priority":"HIGH"}"#),
-        row(7, "OPEN", "1000", ""),
-    ];
-    for _ in 0..2 {
-        let snapshot = snapshot(&rows).await;
-        let amounts = ["LOW", "HIGH", "none"].map(|priority| {
-            let deals = snapshot.deals[priority];
-            (deals.tickets, deals.deal_amount())
-        });
-        assert_eq!(amounts, [(1, 100.25), (2, 150.0), (1, 7.5)]);
-        rows.reverse();
-    }
 }
 
 #[tokio::test]

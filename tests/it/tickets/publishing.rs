@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orgdata_api::Client;
-use orgdata_exporter::health::Health;
+use orgdata_exporter::app::scan_tickets;
+use orgdata_exporter::health::{Health, Loop};
+use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::tickets::{self, Scanner, Settings};
+use orgdata_exporter::tickets::{Scanner, Settings};
 use tokio_util::sync::CancellationToken;
 
 use super::support::{Failure, Script, bug, bugs, settings, slice};
@@ -25,7 +26,7 @@ fn start_of(script: &Script, id: Option<&'static str>) -> Metrics {
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let id = move || id.map(str::to_owned);
     let client = Client::clone(script);
-    let run = tickets::run(client, settings(10), id, metrics.clone(), health, shutdown);
+    let run = scan_tickets(client, settings(10), id, metrics.clone(), health, shutdown);
     tokio::spawn(run);
     metrics
 }
@@ -86,7 +87,7 @@ async fn a_type_without_open_tickets_shows_0() {
 #[tokio::test(start_paused = true)]
 async fn without_a_single_ticket_every_family_shows_0() {
     let families = "tickets tickets_deal_amount open_tickets open_tickets_deal_amount open_tickets_overdue open_tickets_older_than \
-                    deals_with_open_tickets deals_with_open_tickets_amount tickets_opened tickets_closed";
+                    deals_with_open_tickets tickets_opened tickets_closed";
     let mut bare = settings(10);
     (bare.open_states, bare.priorities) = (Vec::new(), Vec::new());
     for (settings, state) in [(settings(10), "OPEN"), (bare, "unknown")] {
@@ -137,6 +138,14 @@ async fn the_tickets_of_another_organization_are_not_shown() {
         (["1.0", "1e0"], true),
         (["2", "1"], true),
         (["2", "2.0"], false),
+        // An odd field beside it hides it not.
+        (
+            [
+                "2,\"dealAmountSum\":\"12.50\"",
+                "2,\"dealAmountSum\":\"12.50\"",
+            ],
+            false,
+        ),
     ] {
         let rows = (0..2).map(|id| row(id, organizations[id])).collect();
         let metrics = start_of(&Script::listing(rows), Some("1"));

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::{Client, TicketPage};
-use orgdata_exporter::metrics::snapshot::Group;
 use orgdata_exporter::simulator::Simulator;
-use orgdata_exporter::tickets::{Doubt, ScanError, Scanner, Settings, Snapshot};
+use orgdata_exporter::tickets::{Doubt, Group, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::support::settings::in_process;
@@ -231,7 +230,7 @@ fn numbers(snapshot: &Snapshot) -> BTreeMap<String, f64> {
         }
     }
     for (priority, deals) in &snapshot.deals {
-        numbers.insert(format!("deals {priority}"), deals.tickets as f64);
+        numbers.insert(format!("deals {priority}"), *deals as f64);
     }
     for (kind, times) in &snapshot.times {
         numbers.insert(format!("overdue {kind}"), times.overdue as f64);

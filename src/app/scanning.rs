@@ -1,4 +1,4 @@
-//! The loop: scans on a timer, publishes snapshots, and logs when scans start to fail and work again.
+//! The loop of tickets: scans on a timer, publishes snapshots, and logs when scans start to fail and work again.
 
 use std::time::Duration;
 
@@ -6,16 +6,15 @@ use orgdata_api::{ApiError, Client};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::Settings;
-use super::scan::{Doubt, ScanError, Scanner};
-use crate::health::Health;
-use crate::metrics::{Loop, Metrics, TicketMetrics, Violation};
+use crate::health::{Health, Loop};
+use crate::metrics::{Metrics, TicketMetrics, Violation};
+use crate::tickets::{Doubt, ScanError, Scanner, Settings};
 use crate::util::{Repeated, advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
 /// `organization` returns that of the state file, once it is known. Failures are reported in `orgdata_up{loop="tickets"}`, and the next round tries again.
-pub async fn run(
+pub async fn scan_tickets(
     client: Client,
     settings: Settings,
     organization: impl Fn() -> Option<String> + Send,

@@ -1,19 +1,23 @@
-//! One row of a ticket page, field by field: one that cannot be read leaves the others.
+//! A ticket (specification, section 2.3), field by field: one that cannot be read leaves the others.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
-use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, parse_json_time};
+use orgdata_api::{Bounded, NumberText, Text, parse_json_time};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// The fields of a ticket that the gauges need (specification, section 2.3).
+/// The maximum number of linked deals of a ticket that are read.
+const MAX_LINKED_DEALS: usize = 10_000;
+
+/// The fields of a ticket that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Row<'a> {
+pub(super) struct Ticket<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
+    organization_id: Lenient<NumberText<'a>>,
     pub(super) r#type: Lenient<Text<'a>>,
     pub(super) state: Lenient<Text<'a>>,
     pub(super) created_at: Lenient<Date>,
@@ -27,6 +31,17 @@ pub(super) struct Row<'a> {
     /// The fields that could not be read.
     #[serde(skip)]
     pub(super) unreadable: Vec<&'static str>,
+}
+
+/// A deal that a ticket is linked to.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LinkedDeal<'a> {
+    #[serde(borrow)]
+    id: Option<NumberText<'a>>,
+    evaluation_id: Option<NumberText<'a>>,
+    name: Option<Text<'a>>,
+    priority: Option<Text<'a>>,
 }
 
 /// A field that is missing, null, of the documented type, or unreadable.
@@ -52,41 +67,46 @@ pub(super) struct Date(pub(super) Option<Timestamp>);
 #[derive(Debug)]
 pub(super) struct Amount(pub(super) Decimal);
 
-// === impl Row ===
+// === impl Ticket ===
 
-impl<'a> Row<'a> {
-    /// Reads a row as the API wrote it.
+impl<'a> Ticket<'a> {
+    /// Reads a ticket as the API wrote it.
     pub(super) fn read(raw: &'a str) -> Self {
         // serde would read an array as the fields in their order.
         let object = Some(raw).filter(|raw| raw.starts_with('{'));
-        let row = object.and_then(|raw| serde_json::from_str(raw).ok());
-        let is_readable = row.is_some();
-        let mut row: Self = row.unwrap_or_default();
-        let id = row.id.map(RawValue::get);
+        let ticket = object.and_then(|raw| serde_json::from_str(raw).ok());
+        let is_readable = ticket.is_some();
+        let mut ticket: Self = ticket.unwrap_or_default();
+        let id = ticket.id.map(RawValue::get);
         let number = id.and_then(|id| serde_json::from_str(id).ok());
-        let deals = &row.linked_deals;
+        let deals = &ticket.linked_deals;
         let too_many = deals.value.as_ref().is_some_and(|deals| deals.more);
         let unreadable = [
             ("all of it", !is_readable),
             ("id", id.is_some() && number.is_none()),
-            ("type", row.r#type.is_unreadable),
-            ("state", row.state.is_unreadable),
-            ("createdAt", row.created_at.is_unreadable),
-            ("closedAt", row.closed_at.is_unreadable),
-            ("targetDueDate", row.target_due_date.is_unreadable),
-            ("dealAmountSum", row.deal_amount_sum.is_unreadable),
+            ("type", ticket.r#type.is_unreadable),
+            ("state", ticket.state.is_unreadable),
+            ("createdAt", ticket.created_at.is_unreadable),
+            ("closedAt", ticket.closed_at.is_unreadable),
+            ("targetDueDate", ticket.target_due_date.is_unreadable),
+            ("dealAmountSum", ticket.deal_amount_sum.is_unreadable),
             ("linkedDeals", deals.is_unreadable || too_many),
         ];
         let unreadable = unreadable.into_iter().filter(|(_, is_so)| *is_so);
-        row.unreadable = unreadable.map(|(name, _)| name).collect();
+        ticket.unreadable = unreadable.map(|(name, _)| name).collect();
         // An id of another type is still an identity.
-        row.key = number.map_or_else(|| hash(id.unwrap_or(raw)), id_key);
-        row
+        ticket.key = number.map_or_else(|| hash(id.unwrap_or(raw)), id_key);
+        ticket
     }
 
     /// Returns the id as written.
     pub(super) fn id(&self) -> &'a str {
         self.id.map_or("without an id", RawValue::get)
+    }
+
+    /// Returns the id of the organization.
+    pub(super) fn organization(&self) -> Option<u64> {
+        self.organization_id.value.as_ref()?.as_count()
     }
 
     /// Returns the linked deals, each with its identity: its id, otherwise its evaluation and name, otherwise the ticket and
@@ -165,6 +185,12 @@ impl<'a> Field<'a> for Amount {
     }
 }
 
+impl<'a> Field<'a> for NumberText<'a> {
+    fn read(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok()
+    }
+}
+
 impl<'a> Field<'a> for Deals<'a> {
     fn read(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
@@ -190,13 +216,16 @@ mod tests {
     fn one_bad_field_leaves_the_others() {
         let raw = r#"{"id":7,"type":3,"state":"OPEN","dealAmountSum":"12","createdAt":"2026-01-01T00:00:00Z","title":"\ud800",
             "linkedDeals":[{"id":"x","priority":"HIGH"},5,{"id":9,"priority":null}]}"#;
-        let row = Row::read(raw);
+        let ticket = Ticket::read(raw);
         let wrong = ["type", "dealAmountSum", "linkedDeals"];
-        assert_eq!((row.key, &*row.unreadable), (hash(7_u64), &wrong[..]));
-        let (state, kind) = (row.state.value.as_deref(), row.r#type.value.as_deref());
+        assert_eq!((ticket.key, &*ticket.unreadable), (hash(7_u64), &wrong[..]));
+        let (state, kind) = (
+            ticket.state.value.as_deref(),
+            ticket.r#type.value.as_deref(),
+        );
         assert_eq!((state, kind), (Some("OPEN"), None));
-        assert!(row.created_at.time().is_some() && row.deal_amount_sum.value.is_none());
-        assert_eq!(row.deals().count(), 0);
+        assert!(ticket.created_at.time().is_some() && ticket.deal_amount_sum.value.is_none());
+        assert_eq!(ticket.deals().count(), 0);
     }
 
     #[test]
@@ -204,15 +233,15 @@ mod tests {
         for (count, is_cut) in [(MAX_LINKED_DEALS, false), (MAX_LINKED_DEALS + 1, true)] {
             let deals = vec!["{}"; count].join(",");
             let raw = format!(r#"{{"id":7,"state":"OPEN","linkedDeals":[{deals}]}}"#);
-            let row = Row::read(&raw);
-            let seen = (row.deals().count(), !row.unreadable.is_empty());
+            let ticket = Ticket::read(&raw);
+            let seen = (ticket.deals().count(), !ticket.unreadable.is_empty());
             assert_eq!(seen, (MAX_LINKED_DEALS, is_cut));
         }
     }
 
     #[test]
     fn identity_is_the_id_in_any_spelling_or_the_bytes() {
-        let key = |raw| Row::read(raw).key;
+        let key = |raw| Ticket::read(raw).key;
         for (a, b, same) in [
             (r#"{"id":42}"#, r#"{"id":42.0,"state":"OPEN"}"#, true),
             (r#"{"id":42}"#, r#"{"id":42,"state":1}"#, true),
