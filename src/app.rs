@@ -10,6 +10,7 @@ use exporter_web::Bound;
 use jiff::Timestamp;
 use orgdata_api::Client;
 use otlp_logs::{Export, Sender};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::ExporterSettings;
 use crate::endpoints;
 use crate::health::{Health, Loop};
-use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
+use crate::ledger::{DeadReason, LedgerError, LedgerHandle, LedgerState, Status};
 use crate::metrics::Metrics;
 use crate::metrics::certificates::{Certificate, not_after_pem};
 use crate::relay::Relay;
@@ -161,13 +162,15 @@ impl<S: Export + 'static> Parts<S> {
             sender,
         } = self;
         let shown = ledger.status();
-        show_status(&metrics, &shown);
+        let api = settings.api.base_url.host();
+        show_status(&metrics, api, &shown);
         metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
         // They go on while the relay sends its last records.
         let mut followers = JoinSet::new();
-        followers.spawn(follow_status(metrics.clone(), ledger.watch()));
+        let status = follow_status(metrics.clone(), api.to_owned(), ledger.watch());
+        followers.spawn(status);
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
@@ -259,30 +262,33 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
 }
 
 /// Shows each change of the state file in the metrics, until the file is closed.
-async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>) {
+async fn follow_status(metrics: Metrics, api: String, mut status: watch::Receiver<Status>) {
     while status.changed().await.is_ok() {
         let now = status.borrow_and_update().clone();
-        show_status(&metrics, &now);
+        show_status(&metrics, &api, &now);
     }
 }
 
-/// Shows the state of the file in the metrics.
-fn show_status(metrics: &Metrics, now: &Status) {
-    let (state, otlp) = (&metrics.state, &metrics.otlp);
-    for (counter, count) in [
-        (&state.commits, now.commits),
-        (&state.commit_failures, now.commit_failures),
-        (&otlp.records_dead_lettered, now.dead_lettered),
-        (&otlp.dead_letters_evicted, now.evicted),
-        (&otlp.records_replayed, now.replayed),
-    ] {
+/// Shows the state of the file in the metrics; `api` is the host of the API.
+fn show_status(metrics: &Metrics, api: &str, now: &Status) {
+    let (state, letters) = (&metrics.state, &metrics.dead_letters);
+    let raise = |counter: &Counter, count: u64| {
         counter.inc_by(count - counter.get());
+    };
+    raise(&state.commits, now.commits);
+    raise(&state.commit_failures, now.commit_failures);
+    raise(&letters.evicted, now.evicted);
+    raise(&letters.replayed, now.replayed);
+    for (reason, count) in DeadReason::ALL.into_iter().zip(now.dead_lettered) {
+        raise(&letters.total(reason), count);
     }
+    letters.stored.set(now.dead_letters);
     state.size_bytes.set(now.size_bytes);
-    otlp.dead_letters.set(now.dead_letters);
-    otlp.backlog(now.backlog, now.oldest, now.delivered_through);
+    metrics
+        .otlp
+        .backlog(now.backlog, now.oldest, now.delivered_through);
     if let Some((id, name)) = &now.organization {
         let name = name.as_deref().unwrap_or_default();
-        metrics.audit.organization(id.as_str(), name);
+        metrics.audit.organization(id, name, api);
     }
 }

@@ -101,7 +101,7 @@ fn loop_card(which: Loop, state: &LoopState, stuck: Option<&Stuck>) -> (&'static
             @if let Some(stuck) = stuck { p.error { "No progress for " (since_then(Timestamp::now() - stuck.silent)) "." } }
             @if let Some(at) = state.last_success { p.muted { "Last success " (ago(at)) "." } }
             @if let Some(failure) = &state.last_failure {
-                p.error { "Last failure " (ago(failure.at)) ": " (failure.summary) "; the log says more." }
+                p.error { "Last failure " (ago(failure.at)) ": " (failure.reason) "; the log says more." }
             }
         }
     };
@@ -188,7 +188,7 @@ fn delivery(metrics: &Metrics) -> Markup {
             dl {
                 (fact("Backlog", otlp.backlog.get()))
                 (fact("Sent since the start", otlp.records_sent.get()))
-                (fact("Dead letters", otlp.dead_letters.get()))
+                (fact("Dead letters", metrics.dead_letters.stored.get()))
                 (fact("State file", mib(file.size_bytes.get())))
                 (fact("Maximum size of the state file", mib(file.max_size_bytes.get())))
             }

@@ -62,8 +62,8 @@ pub async fn scan_tickets(
                 }
                 Err(error) => {
                     let message = message(&error, published);
-                    loops.failure(Loop::Tickets, error.summary(), message);
-                    if let Some(failures) = failures.should_log(error.summary()) {
+                    loops.failure(Loop::Tickets, error.reason(), message);
+                    if let Some(failures) = failures.should_log(error.reason()) {
                         let is_new = loops.state(Loop::Tickets).last_success.is_none();
                         let api = match &error {
                             ScanError::Api(error) => Some(error),

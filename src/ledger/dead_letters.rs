@@ -99,7 +99,7 @@ impl DeadLetters {
                 rejected_at: timestamp(row.get(0)?),
                 letter: DeadLetter {
                     arrived_at: timestamp(row.get(1)?),
-                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Refused),
+                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Rejected),
                     message: row.get(3)?,
                     kind: RecordKind::from_code(row.get(4)?),
                     raw: row.get(5)?,

@@ -67,8 +67,8 @@ pub struct Status {
     pub delivered_through: Option<Timestamp>,
     /// Dead letters in the file.
     pub dead_letters: u64,
-    /// Records that became dead letters.
-    pub dead_lettered: u64,
+    /// Records that became dead letters, in the order of [`DeadReason::ALL`].
+    pub dead_lettered: [u64; DeadReason::ALL.len()],
     /// Dead letters deleted to make room.
     pub evicted: u64,
     /// Dead letters sent again.

@@ -20,7 +20,7 @@ fn rejected(record: &OutboxRecord) -> Settled {
     Settled {
         records: vec![record.clone()],
         is_witness: false,
-        rejected: Some((DeadReason::Refused, "no".to_owned())),
+        rejected: Some((DeadReason::Rejected, "no".to_owned())),
     }
 }
 
@@ -183,7 +183,8 @@ async fn dead_letters_are_bounded_in_number_and_size() {
         world.settle(rejected(&record)).await;
     }
     let status = world.ledger().status();
-    let letters = (status.dead_letters, status.dead_lettered, status.evicted);
+    let total = status.dead_lettered[DeadReason::Rejected as usize];
+    let letters = (status.dead_letters, total, status.evicted);
     assert_eq!(letters, (100, 150, 50));
     assert_eq!((status.backlog, world.total(Total::Malformed)), (0, 0));
     for number in 0..40 {

@@ -159,7 +159,9 @@ impl Ledger {
             status.commits += 1;
             status.backlog += waiting;
             status.delivered_through = delivered;
-            status.dead_lettered += letters.len() as u64;
+            for letter in &letters {
+                status.dead_lettered[letter.reason as usize] += 1;
+            }
             status.evicted += evicted;
             status.organization = commit.organization.or(status.organization.take());
         });
@@ -201,7 +203,9 @@ impl Ledger {
         self.update_status(|status| {
             status.commits += 1;
             status.backlog = status.backlog.saturating_sub(settled.records.len() as u64);
-            status.dead_lettered += letters.len() as u64;
+            for letter in &letters {
+                status.dead_lettered[letter.reason as usize] += 1;
+            }
             status.evicted += evicted;
         });
         // What does not work now is soon enough later.

@@ -116,7 +116,7 @@ labels! {
         /// An entry that cannot be counted.
         Malformed => "malformed",
         /// The collector rejected this record.
-        Refused => "refused",
+        Rejected => "rejected",
         /// The record alone is larger than the collector accepts.
         TooLarge => "too_large",
         /// The collector rejected a part of the request without saying which.
@@ -258,8 +258,8 @@ pub struct Changes {
 // === impl OtherOrganization ===
 
 impl OtherOrganization {
-    /// What is wrong, without anything that the service said.
-    pub const SUMMARY: &str = "key of another organization";
+    /// What is wrong, as a label value.
+    pub const REASON: &str = "other_organization";
 }
 
 // === impl RecordKind ===

@@ -32,28 +32,28 @@ descriptors! {
     ACTOR_INFO = "orgdata_audit_actor_info" ["actor", "name"];
     /// Audit events that appeared below newer ones and were found by a re-read. orgdata_audit_events_total includes them.
     LATE = "orgdata_audit_events_late";
-    /// Audit log entries that the API returned again as new. They are dropped, not counted twice.
-    DUPLICATE = "orgdata_audit_events_duplicate";
+    /// Audit log entries that were on one page twice. They are counted once.
+    REPEATED = "orgdata_audit_entries_repeated";
     /// Audit log entries that violate the documented contract. An entry with a type is counted as an event anyway;
     /// any other becomes a dead letter.
     MALFORMED = "orgdata_audit_entries_malformed";
     /// Audit events counted under the actor other because --metrics.max-actors was reached.
-    FOLDED = "orgdata_audit_actors_folded";
+    OTHER_ACTOR = "orgdata_audit_events_other_actor";
     /// Times that the API rejected a cursor and the one before it was used.
     RECOVERIES = "orgdata_audit_cursor_recoveries";
     /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
     /// because the state file was damaged.
     GAPS = "orgdata_audit_gaps";
     /// Audit log entries outside the configured filters that the API returned anyway. They are dropped.
-    FILTERED = "orgdata_audit_filtered";
+    FILTERED = "orgdata_audit_entries_filtered";
     /// When the newest audit log entry in the state file was created, in seconds since the epoch.
     NEWEST = "orgdata_audit_newest_event_timestamp_seconds";
     /// Time from the creation of an audit event (createdAt) until it was counted, for events read live.
     DELAY = "orgdata_audit_event_delay_seconds";
     /// Entries older than the ids that the exporter keeps, which may have been counted before: delivered as log records, not counted.
-    BACKDATED = "orgdata_audit_backdated";
+    BACKDATED = "orgdata_audit_entries_backdated";
     /// Audit events that were not counted, and log records that were not sent, because their activity type is excluded.
-    EXCLUDED = "orgdata_audit_excluded" ["from"];
+    EXCLUDED = "orgdata_audit_entries_excluded" ["from"];
     /// Every audit log entry that was created up to this time is counted, in seconds since the epoch; entries that appear late
     /// are not included. Absent before the first sync is done.
     COMPLETE_THROUGH = "orgdata_audit_complete_through_timestamp_seconds";
@@ -65,13 +65,20 @@ descriptors! {
     HISTORY_COMPLETE = "orgdata_audit_history_complete";
     /// 1 while the state file is full and reading pauses until the collector accepts log records, or the process that holds it open closes it; otherwise 0.
     PAUSED = "orgdata_audit_paused";
-    /// The organization whose audit logs are read; always 1. Absent before the first page.
-    ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name"];
+    /// The organization whose audit logs are read, and the host of --api.base-url; always 1. Absent before the first page.
+    ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name", "api"];
 }
 
 /// The families of the values of [`Total`].
 const TOTALS: [Descriptor; 8] = [
-    LATE, DUPLICATE, MALFORMED, FOLDED, RECOVERIES, GAPS, FILTERED, BACKDATED,
+    LATE,
+    REPEATED,
+    MALFORMED,
+    OTHER_ACTOR,
+    RECOVERIES,
+    GAPS,
+    FILTERED,
+    BACKDATED,
 ];
 
 /// The families `orgdata_audit_*` and `orgdata_organization_info`.
@@ -95,8 +102,8 @@ struct Table {
     sweep_since: Option<Timestamp>,
     history_complete: bool,
     paused: bool,
-    /// Id and name.
-    organization: Option<(String, String)>,
+    /// Id and name, and the host of the API.
+    organization: Option<[String; 3]>,
 }
 
 // === impl EventLabels ===
@@ -184,9 +191,9 @@ impl AuditMetrics {
         (table.sweep_since, table.history_complete)
     }
 
-    /// Reports the organization that the entries belong to.
-    pub fn organization(&self, id: impl Into<String>, name: impl Into<String>) {
-        lock(&self.table).organization = Some((id.into(), name.into()));
+    /// Reports the organization that the entries belong to, and the host of the API.
+    pub fn organization(&self, id: &str, name: &str, api: &str) {
+        lock(&self.table).organization = Some([id, name, api].map(str::to_owned));
     }
 
     /// Reports whether reading pauses because the state file is full.
@@ -278,7 +285,7 @@ impl Collector for AuditMetrics {
         let organization = table.organization.iter();
         families.gauges(
             ORGANIZATION,
-            organization.map(|(id, name)| ([id, name], 1_u32)),
+            organization.map(|labels| (labels.each_ref(), 1_u32)),
         )
     }
 }

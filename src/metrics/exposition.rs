@@ -45,7 +45,7 @@ impl Format {
 }
 
 /// Derives the classic text format from OpenMetrics: descriptors name a family like its samples. All families are counters,
-/// gauges, histograms or of unknown type.
+/// gauges or histograms.
 fn classic(openmetrics: &str) -> String {
     // Descriptors of counters grow by `_total`.
     let mut out = String::with_capacity(openmetrics.len() + openmetrics.len() / 16 + 64);
@@ -58,7 +58,6 @@ fn classic(openmetrics: &str) -> String {
             let (name, kind) = descriptor.split_once(' ').unwrap_or((descriptor, ""));
             let (suffix, kind) = match kind {
                 "counter" => ("_total", kind),
-                "unknown" => ("", "untyped"),
                 _ => ("", kind),
             };
             let help = help.strip_prefix(name).unwrap_or_default();

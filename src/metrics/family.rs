@@ -157,12 +157,7 @@ impl Writer<'_> {
         if series.peek().is_none() {
             return Ok(());
         }
-        // `promtool check metrics` refuses a gauge with the label of a summary, which needs a count and a sum.
-        let kind = match family.labels.contains(&"quantile") {
-            true => MetricType::Unknown,
-            false => MetricType::Gauge,
-        };
-        let mut encoder = self.descriptor(family, kind)?;
+        let mut encoder = self.descriptor(family, MetricType::Gauge)?;
         series.try_for_each(|(values, value)| {
             let labels = LabelSet(family.labels, &values);
             ConstGauge::new(value).encode(encoder.encode_family(&labels)?)

@@ -17,6 +17,8 @@ descriptors! {
     UP = "orgdata_up" ["loop"];
     /// When a round of a loop last succeeded, in seconds since the epoch; 0 before the first success.
     LAST_SUCCESS = "orgdata_last_success_timestamp_seconds" ["loop"];
+    /// The reason of the last failed round of a loop while the loop fails; always 1. Absent while it works.
+    LAST_FAILURE = "orgdata_last_failure_info" ["loop", "reason"];
 }
 
 /// What went wrong in a loop.
@@ -24,8 +26,8 @@ descriptors! {
 pub struct LoopFailure {
     /// When it last happened.
     pub at: Timestamp,
-    /// What kind of failure it is: nothing that a peer said, so that every client may see it.
-    pub summary: String,
+    /// What kind of failure it is, as a label value.
+    pub reason: &'static str,
     /// What happened and what to do about it.
     pub message: String,
 }
@@ -43,8 +45,8 @@ pub struct LoopState {
     pub last_failure: Option<LoopFailure>,
 }
 
-/// The families `orgdata_up` and `orgdata_last_success_timestamp_seconds`. A loop that is switched off has no series, so
-/// that it does not look like one that fails.
+/// The families `orgdata_up`, `orgdata_last_success_timestamp_seconds` and `orgdata_last_failure_info`. A loop that is switched
+/// off has no series, so that it does not look like one that fails.
 #[derive(Debug, Default)]
 pub struct Loops(Mutex<[LoopState; Loop::ALL.len()]>);
 
@@ -64,14 +66,14 @@ impl Loops {
         state.up.replace(true) == Some(false)
     }
 
-    /// Reports that a round failed now; the two texts are those of [`LoopFailure`].
-    pub fn failure(&self, which: Loop, summary: impl Into<String>, message: impl Into<String>) {
+    /// Reports that a round failed now; see [`LoopFailure`].
+    pub fn failure(&self, which: Loop, reason: &'static str, message: impl Into<String>) {
         let state = &mut lock(&self.0)[which as usize];
         state.enabled = true;
         state.up = Some(false);
         state.last_failure = Some(LoopFailure {
             at: util::now(),
-            summary: summary.into(),
+            reason,
             message: message.into(),
         });
     }
@@ -84,15 +86,19 @@ impl Loops {
 
 impl Collector for Loops {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (mut up, mut last_success) = (Vec::new(), Vec::new());
+        let (mut up, mut last_success, mut last_failure) = (Vec::new(), Vec::new(), Vec::new());
         for (which, state) in Loop::ALL.into_iter().zip(&*lock(&self.0)) {
             if state.enabled {
                 up.push(([which.as_str()], u32::from(state.up == Some(true))));
                 last_success.push(([which.as_str()], state.last_success.map_or(0.0, seconds)));
+                let failure = state.last_failure.as_ref();
+                let failure = failure.filter(|_| state.up == Some(false));
+                last_failure.extend(failure.map(|it| ([which.as_str(), it.reason], 1_u32)));
             }
         }
         let mut families = Writer(encoder);
         families.gauges(UP, up)?;
-        families.gauges(LAST_SUCCESS, last_success)
+        families.gauges(LAST_SUCCESS, last_success)?;
+        families.gauges(LAST_FAILURE, last_failure)
     }
 }

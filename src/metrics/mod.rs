@@ -4,6 +4,7 @@ pub mod api;
 pub mod audit;
 pub mod build;
 pub mod certificates;
+pub mod dead_letters;
 pub mod exposition;
 mod family;
 pub mod loops;
@@ -24,6 +25,7 @@ pub use api::{ApiMetrics, Violation};
 pub use audit::AuditMetrics;
 pub use build::ExporterMetrics;
 pub use certificates::Certificates;
+pub use dead_letters::DeadLetterMetrics;
 pub use loops::Loops;
 pub use otlp::OtlpMetrics;
 pub use state::StateMetrics;
@@ -38,6 +40,8 @@ pub struct Metrics {
     pub audit: Arc<AuditMetrics>,
     /// The exporter's own certificates.
     pub certificates: Certificates,
+    /// Dead letters.
+    pub dead_letters: DeadLetterMetrics,
     /// Whether each loop works.
     pub loops: Arc<Loops>,
     /// Delivery of log records.
@@ -71,6 +75,7 @@ impl Metrics {
             api,
             audit,
             certificates,
+            dead_letters: DeadLetterMetrics::register(&mut registry),
             loops,
             otlp: Arc::new(OtlpMetrics::register(&mut registry)),
             state: StateMetrics::register(&mut registry),

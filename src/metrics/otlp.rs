@@ -25,15 +25,6 @@ families! {
         /// Log records rejected by the collector in a partial success. They must not be resent, so their request is kept as
         /// dead letters.
         "orgdata_otlp_records_rejected" => pub records_rejected: Counter = Counter::default(),
-        /// Records kept as dead letters: log records that the collector will never accept, and audit log entries that cannot
-        /// be read.
-        "orgdata_otlp_records_dead_lettered" => pub records_dead_lettered: Counter = Counter::default(),
-        /// Dead letters in the state file. The command orgdata-exporter dead-letters lists, replays or drops them.
-        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge<u64, AtomicU64> = Gauge::default(),
-        /// Dead letters deleted, oldest first, because there were too many. These records are lost.
-        "orgdata_otlp_dead_letters_evicted" => pub dead_letters_evicted: Counter = Counter::default(),
-        /// Dead letters returned to the outbox by orgdata-exporter dead-letters replay.
-        "orgdata_otlp_records_replayed" => pub records_replayed: Counter = Counter::default(),
         /// Export requests sent to the collector, including retries.
         "orgdata_otlp_requests" => pub requests: Counter = Counter::default(),
         /// Export requests that were not acknowledged, by reason.

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::family::{Writer, descriptors, seconds};
-use crate::tickets::{MIN_AGES, QUANTILES, Snapshot, WINDOWS};
+use crate::tickets::{MIN_AGES, PERCENTILES, Snapshot, WINDOWS};
 use crate::util;
 
 descriptors! {
@@ -52,13 +52,13 @@ descriptors! {
     DEALS = "orgdata_deals_with_open_tickets" ["priority"];
     /// Tickets created (createdAt) in the time window before the scan. A longer window includes the shorter ones, so do not
     /// sum over window.
-    OPENED = "orgdata_tickets_opened" ["window", "ticket_type"];
+    OPENED = "orgdata_tickets_opened_within" ["window", "ticket_type"];
     /// Tickets closed (closedAt) in the time window before the scan that are not open again. A longer window includes the
     /// shorter ones, so do not sum over window.
-    CLOSED = "orgdata_tickets_closed" ["window", "ticket_type"];
-    /// Quantiles of the time from creation to closing of the tickets closed in the time window before the scan; absent for a
+    CLOSED = "orgdata_tickets_closed_within" ["window", "ticket_type"];
+    /// Percentiles of the time from creation to closing of the tickets closed in the time window before the scan; absent for a
     /// type without a closed ticket.
-    TIME_TO_CLOSE = "orgdata_tickets_time_to_close_seconds" ["window", "ticket_type", "quantile"];
+    TIME_TO_CLOSE = "orgdata_tickets_time_to_close_seconds" ["window", "ticket_type", "percentile"];
 }
 
 /// The families `orgdata_tickets*`, `orgdata_open_tickets*` and `orgdata_deals_with_open_tickets`.
@@ -172,8 +172,8 @@ impl Collector for TicketMetrics {
         families.gauges(CLOSED, closed)?;
         let times = windows().filter(|(at, ..)| *at > 0);
         let times = times.flat_map(|(at, [window, kind], flow)| {
-            let quantiles = QUANTILES.iter().zip(flow.time_to_close[at]);
-            quantiles
+            let percentiles = PERCENTILES.iter().zip(flow.time_to_close[at]);
+            percentiles
                 .filter_map(move |((name, _), seconds)| Some(([window, kind, *name], seconds?)))
         });
         families.gauges(TIME_TO_CLOSE, times)

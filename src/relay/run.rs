@@ -148,7 +148,7 @@ impl<S: Export + 'static> Relay<S> {
                 "delivery failed; no log record is lost or sent twice"
             );
         }
-        self.loops.failure(Loop::Otlp, "state file", error);
+        self.loops.failure(Loop::Otlp, "state_file", error);
         Next::After(wait)
     }
 
@@ -272,7 +272,7 @@ impl<S: Export + 'static> Relay<S> {
             (_, Verdict::Refused(refusal)) => {
                 let reason = match refusal.reason {
                     Reason::TooLarge => DeadReason::TooLarge,
-                    _ => DeadReason::Refused,
+                    _ => DeadReason::Rejected,
                 };
                 if let Some(records) = self.rejections.should_log(reason) {
                     tracing::warn!(
@@ -315,8 +315,7 @@ impl<S: Export + 'static> Relay<S> {
     fn hold(&mut self, refusal: &Refusal) -> Next {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
-        let summary = format!("{message} ({reason})");
-        self.loops.failure(Loop::Otlp, summary.clone(), summary);
+        self.loops.failure(Loop::Otlp, reason, message);
         if let Some(failures) = self.failures.should_log(reason) {
             tracing::warn!(
                 loop = "otlp",

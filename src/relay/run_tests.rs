@@ -257,8 +257,8 @@ fn all_but(records: usize, bad: &[usize]) -> Vec<usize> {
 #[tokio::test(start_paused = true)]
 async fn bad_records_become_dead_letters_and_no_other_when_a_good_one_was_accepted() {
     for (reason, dead) in [
-        (Reason::BadRecord, "refused"),
-        (Reason::ServerError, "refused"),
+        (Reason::BadRecord, "rejected"),
+        (Reason::ServerError, "rejected"),
         (Reason::TooLarge, "too_large"),
     ] {
         let bad = [0, 1, 255, 300, 510, 511, 1023];
@@ -366,8 +366,8 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     let day = bench.run_for(86_400).await;
     assert!((2800..6000).contains(&day), "{day} requests in a day");
     let shown = bench.loops.state(Loop::Otlp).last_failure.unwrap();
-    assert_eq!(shown.message, "HTTP 503 (unavailable)");
-    let other = Refusal::new(Reason::Unavailable, "HTTP 502");
+    assert_eq!((shown.reason, &*shown.message), ("unavailable", "HTTP 503"));
+    let other = Refusal::new(Reason::Timeout, "HTTP 504");
     let mut bench = bench.always(Verdict::Refused(other));
     bench.run_for(600).await;
     bench.heal();

@@ -26,12 +26,13 @@ pub enum TailError {
 // === impl TailError ===
 
 impl TailError {
-    pub(super) fn summary(&self) -> String {
+    /// Returns the reason as a label value.
+    pub(super) fn reason(&self) -> &'static str {
         match self {
-            Self::Api(error) => error.summary(),
-            Self::Loop(_) => "pagination loop".to_owned(),
-            Self::Ledger(_) => "state file".to_owned(),
-            Self::OtherOrganization(_) => OtherOrganization::SUMMARY.to_owned(),
+            Self::Api(error) => error.reason().as_str(),
+            Self::Loop(_) => "pagination_loop",
+            Self::Ledger(_) => "state_file",
+            Self::OtherOrganization(_) => OtherOrganization::REASON,
         }
     }
 }

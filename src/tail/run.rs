@@ -57,7 +57,7 @@ pub struct Tail {
     last: Task,
     failures: u32,
     /// The kind of the failure that was logged last.
-    logged: String,
+    logged: &'static str,
     has_named_patterns: bool,
 }
 
@@ -94,7 +94,7 @@ impl Tail {
             backoff: std::array::from_fn(|_| Backoff::new(FIRST_WAIT, MAX_WAIT)),
             last: Task::Poll,
             failures: 0,
-            logged: String::new(),
+            logged: "",
             has_named_patterns: false,
         };
         tail.apply_filters(filters);
@@ -364,13 +364,13 @@ impl Tail {
     }
 
     fn report(&mut self, error: &TailError) {
-        let (summary, loops) = (error.summary(), &self.metrics.loops);
+        let (reason, loops) = (error.reason(), &self.metrics.loops);
         if self.last != Task::Reread {
-            loops.failure(Loop::Audit, summary.clone(), error.to_string());
+            loops.failure(Loop::Audit, reason, error.to_string());
         }
         self.failures += 1;
-        if self.failures.is_power_of_two() || self.logged != summary {
-            self.logged = summary;
+        if self.failures.is_power_of_two() || self.logged != reason {
+            self.logged = reason;
             let due = self.due[self.last as usize];
             let wait = due.saturating_duration_since(Instant::now());
             let is_new = loops.state(Loop::Audit).last_success.is_none();

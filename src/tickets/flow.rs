@@ -9,8 +9,8 @@ pub const WINDOWS: [(&str, SignedDuration); 3] = [
     ("30d", SignedDuration::from_hours(30 * 24)),
 ];
 
-/// The values of the label `quantile`, and the same in percent.
-pub const QUANTILES: [(&str, usize); 2] = [("0.5", 50), ("0.9", 90)];
+/// The values of the label `percentile`, and the same as numbers.
+pub const PERCENTILES: [(&str, usize); 2] = [("50", 50), ("90", 90)];
 
 /// The tickets of one type that were opened and closed within each of the [`WINDOWS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub struct Flow {
     pub opened: [u64; WINDOWS.len()],
     /// By `closedAt`.
     pub closed: [u64; WINDOWS.len()],
-    /// Seconds from `createdAt` to `closedAt` of those closed, for each of the [`QUANTILES`]; `None` without one.
-    pub time_to_close: [[Option<u32>; QUANTILES.len()]; WINDOWS.len()],
+    /// Seconds from `createdAt` to `closedAt` of those closed, for each of the [`PERCENTILES`]; `None` without one.
+    pub time_to_close: [[Option<u32>; PERCENTILES.len()]; WINDOWS.len()],
 }
 
 /// The flow of one type so far. A ticket is in the shortest of the [`WINDOWS`] that it belongs to.
@@ -68,7 +68,8 @@ impl Counts {
             seconds.sort_unstable();
             flow.opened[window] = opened;
             flow.closed[window] = closed;
-            flow.time_to_close[window] = QUANTILES.map(|(_, percent)| quantile(&seconds, percent));
+            flow.time_to_close[window] =
+                PERCENTILES.map(|(_, percent)| percentile(&seconds, percent));
         }
         flow
     }
@@ -82,7 +83,7 @@ fn window(moment: Timestamp, end: Timestamp) -> Option<usize> {
 }
 
 /// Returns the smallest of sorted values that at least so many percent of them do not exceed.
-fn quantile(sorted: &[u32], percent: usize) -> Option<u32> {
+fn percentile(sorted: &[u32], percent: usize) -> Option<u32> {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.checked_sub(1)?).copied()
 }

@@ -12,7 +12,7 @@ mod values;
 use std::time::Duration;
 
 pub use aggregate::{Aggregate, Group, MAX_SCAN, MAX_TICKETS, OpenTimes, Snapshot};
-pub use flow::{Flow, QUANTILES, WINDOWS};
+pub use flow::{Flow, PERCENTILES, WINDOWS};
 pub use scan::{Doubt, MAX_ATTEMPTS, MAX_DEALS, ScanError, Scanner};
 pub use values::{Label, MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 

@@ -65,12 +65,12 @@ pub enum ScanError {
 }
 
 impl ScanError {
-    /// Returns the kind of failure, and nothing that the service said.
-    pub fn summary(&self) -> String {
+    /// Returns the reason as a label value.
+    pub fn reason(&self) -> &'static str {
         match self {
-            Self::Api(error) => error.summary(),
-            Self::Listing(text) => (*text).to_owned(),
-            Self::OtherOrganization(_) => OtherOrganization::SUMMARY.to_owned(),
+            Self::Api(error) => error.reason().as_str(),
+            Self::Listing(_) => "listing",
+            Self::OtherOrganization(_) => OtherOrganization::REASON,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::support::collector_peer::Peer;
 use crate::support::files::assert_has;
 use crate::support::service::organization;
 
-const KEPT: &str = "orgdata_otlp_dead_letters";
+const KEPT: &str = "orgdata_dead_letters_stored";
 
 const SENT: &str = "orgdata_otlp_records_sent_total";
 
@@ -56,7 +56,7 @@ async fn a_rejected_record_is_listed_replayed_and_deleted() {
     for (letter, id) in letters.iter().zip(refused) {
         // Not the text of the collector, which may contain anything.
         assert_has!(*letter, {
-            "record": { "id": id }, "reason": "refused", "kind": "entry", "queued": false, "message": "InvalidArgument",
+            "record": { "id": id }, "reason": "rejected", "kind": "entry", "queued": false, "message": "InvalidArgument",
         });
         assert!(letter["rejected_at"].is_string(), "{letter}");
     }
@@ -80,7 +80,7 @@ async fn a_rejected_record_is_listed_replayed_and_deleted() {
     assert!(queued.stdout.starts_with("1 queued"), "{queued:?}");
     exporter.until_value(SENT, 6.0).await;
     exporter.until_value(KEPT, 1.0).await;
-    let replayed = exporter.value("orgdata_otlp_records_replayed_total").await;
+    let replayed = exporter.value("orgdata_dead_letters_replayed_total").await;
     assert_eq!(replayed, Some(1.0));
 
     // What is queued while no exporter runs is sent by the next one.

@@ -39,8 +39,11 @@ async fn excluded_types_are_known_but_not_counted_or_not_sent() {
     }
     let requests = || api.simulator().requests().audit;
     let is_done = |scrape: &Scrape| {
-        let excluded =
-            |from| scrape.value(&format!("orgdata_audit_excluded_total{{from=\"{from}\"}}"));
+        let excluded = |from| {
+            scrape.value(&format!(
+                "orgdata_audit_entries_excluded_total{{from=\"{from}\"}}"
+            ))
+        };
         (excluded("metrics"), excluded("records")) == (Some(2.0), Some(2.0))
             && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
     };

@@ -45,7 +45,7 @@ async fn deliver(
             && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
     };
     let scrape = exporter.until("all delivered", is_done).await;
-    assert_eq!(scrape.sum("orgdata_otlp_records_dead_lettered_total"), dead);
+    assert_eq!(scrape.sum("orgdata_dead_letters_total"), dead);
     let sizes = peer.requests().into_iter().map(|ids| ids.len());
     sizes.filter(|size| *size > 0).collect()
 }

@@ -18,9 +18,9 @@ const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
 /// The same from the start of a process to its end, or shown elsewhere: in `backlog.rs`, `excluded.rs`, `histories`, `dead_letters.rs`,
 /// `cli/state.rs`, `web_config`, `tests/real/disk.rs` and `src/metrics/process.rs`.
 const CONSTANT: &str = "
-    orgdata_audit_backdated_total orgdata_audit_excluded_total orgdata_audit_history_complete
+    orgdata_audit_entries_backdated_total orgdata_audit_entries_excluded_total orgdata_audit_history_complete
     orgdata_certificate_not_after_timestamp_seconds orgdata_exporter_build_info
-    orgdata_state_created_timestamp_seconds orgdata_state_max_size_bytes orgdata_otlp_records_replayed_total
+    orgdata_state_created_timestamp_seconds orgdata_state_max_size_bytes orgdata_dead_letters_replayed_total
     orgdata_state_recreated_total orgdata_state_recreated_timestamp_seconds orgdata_state_commit_failures_total
     process_cpu_seconds_total process_open_fds process_resident_memory_bytes process_max_fds
     process_start_time_seconds process_virtual_memory_bytes process_virtual_memory_max_bytes";
@@ -29,11 +29,11 @@ const CONSTANT: &str = "
 const ABSENT_AT_FIRST: &str = "
     orgdata_certificate_not_after_timestamp_seconds orgdata_audit_complete_through_timestamp_seconds
     orgdata_audit_events_total orgdata_audit_actor_info orgdata_audit_newest_event_timestamp_seconds
-    orgdata_audit_sweep_age_seconds orgdata_deals_with_open_tickets
+    orgdata_audit_sweep_age_seconds orgdata_deals_with_open_tickets orgdata_last_failure_info
     orgdata_open_tickets orgdata_open_tickets_deal_amount orgdata_open_tickets_older_than
     orgdata_open_tickets_oldest_created_timestamp_seconds orgdata_open_tickets_overdue orgdata_organization_info
     orgdata_otlp_delivered_through_timestamp_seconds orgdata_otlp_oldest_unsent_timestamp_seconds orgdata_tickets
-    orgdata_tickets_closed orgdata_tickets_deal_amount orgdata_tickets_malformed orgdata_tickets_opened
+    orgdata_tickets_closed_within orgdata_tickets_deal_amount orgdata_tickets_malformed orgdata_tickets_opened_within
     orgdata_tickets_snapshot_consistent orgdata_tickets_snapshot_duration_seconds orgdata_tickets_time_to_close_seconds";
 
 /// What each family shows at one moment, by its name.
@@ -158,7 +158,7 @@ async fn the_service() -> Moved {
         simulator.fault(Fault::new(kind).on(Endpoint::Audit).times(times));
         events(count);
     };
-    let names = "orgdata_audit_events_total orgdata_audit_event_delay_seconds orgdata_audit_actors_folded_total
+    let names = "orgdata_audit_events_total orgdata_audit_event_delay_seconds orgdata_audit_events_other_actor_total
         orgdata_audit_newest_event_timestamp_seconds orgdata_api_requests_total orgdata_api_request_duration_seconds
         orgdata_api_response_bytes_total orgdata_last_success_timestamp_seconds orgdata_state_commits_total";
     later(59);
@@ -187,16 +187,16 @@ async fn the_service() -> Moved {
     };
     let miscounted = || simulator.change_readings(|it| it.total_count = TotalCount::Off(3));
     let late = || simulator.add_late(3, Duration::from_secs(30));
-    let entries = "orgdata_audit_entries_malformed_total orgdata_otlp_records_dead_lettered_total
-        orgdata_otlp_dead_letters";
+    let entries = "orgdata_audit_entries_malformed_total orgdata_dead_letters_total
+        orgdata_dead_letters_stored";
     let snapshot = "orgdata_tickets_malformed orgdata_tickets_snapshot_timestamp_seconds
         orgdata_tickets_snapshot_duration_seconds";
     let tickets = "orgdata_tickets orgdata_tickets_deal_amount orgdata_open_tickets orgdata_open_tickets_deal_amount
         orgdata_open_tickets_overdue orgdata_open_tickets_older_than orgdata_deals_with_open_tickets
         orgdata_open_tickets_oldest_created_timestamp_seconds
-        orgdata_tickets_opened orgdata_tickets_closed orgdata_tickets_time_to_close_seconds";
+        orgdata_tickets_opened_within orgdata_tickets_closed_within orgdata_tickets_time_to_close_seconds";
     let retries = "orgdata_tickets_snapshot_consistent orgdata_tickets_snapshot_retries_total";
-    let failures = "orgdata_up orgdata_api_request_failures_total";
+    let failures = "orgdata_up orgdata_last_failure_info orgdata_api_request_failures_total";
     // What happens, and what it moves.
     let duplicated = || fault(9, FaultKind::Duplicate, 5);
     let limited = || fault(1, FaultKind::TooManyRequests(RetryAfter::Seconds(1)), 0);
@@ -205,7 +205,7 @@ async fn the_service() -> Moved {
     let steps: [(&dyn Fn(), &str); 11] = [
         (&|| entry(&renamed), "orgdata_audit_actor_info"),
         (&late, "orgdata_audit_events_late_total"),
-        (&duplicated, "orgdata_audit_events_duplicate_total"),
+        (&duplicated, "orgdata_audit_entries_repeated_total"),
         (&|| entry(&untyped), entries),
         (&limited, "orgdata_api_throttled_seconds_total"),
         (&broken, failures),
@@ -236,7 +236,7 @@ async fn the_collector() -> Moved {
         peer.reply(Reply::Partial(1, "no"));
         simulator.add_events(2);
     };
-    let names = "orgdata_otlp_records_rejected_total orgdata_otlp_dead_letters";
+    let names = "orgdata_otlp_records_rejected_total orgdata_dead_letters_stored";
     watch.moves(names, rejected).await;
     watch.exporter.settled(3002).await;
     let away = || {
@@ -272,7 +272,7 @@ async fn a_full_file() -> Moved {
     simulator.fault(Fault::new(broken).on(Endpoint::Audit));
     let mut watch = Watch::new(setup).await;
     let names = "orgdata_audit_paused
-        orgdata_organization_info orgdata_otlp_dead_letters_evicted_total";
+        orgdata_organization_info orgdata_dead_letters_evicted_total";
     watch.moves(names, || simulator.clear_faults()).await;
     watch.moved
 }
@@ -286,7 +286,7 @@ async fn an_ignored_filter() -> Moved {
         .flag("--audit.deal-ids", "99999999");
     let mut watch = Watch::new(setup).await;
     watch.exporter.synced().await;
-    let names = "orgdata_audit_filtered_total orgdata_api_contract_violations_total";
+    let names = "orgdata_audit_entries_filtered_total orgdata_api_contract_violations_total";
     watch.moves(names, || simulator.add_events(20)).await;
     let scrape = watch.exporter.scrape().await;
     for taken in [

@@ -396,8 +396,10 @@ async fn the_page_escapes_names_and_shows_no_text_of_a_peer() {
     server.publish_event(labels(evil, &evil.repeat(5000)), 1_234_567);
     server.metrics.loops.enable(Loop::Audit);
     let said = "the API answered: sk_live\\/abc";
-    let failure = "unauthorized, HTTP 401";
-    server.metrics.loops.failure(Loop::Audit, failure, said);
+    server
+        .metrics
+        .loops
+        .failure(Loop::Audit, "unauthorized", said);
     let response = server.get("/", &[]).await;
     let kind = header(&response, "content-type");
     assert_eq!(kind, "text/html; charset=utf-8");

@@ -80,7 +80,7 @@ async fn a_full_disk_pauses_commits_and_heals() {
             ("orgdata_up{loop=\"audit\"}", 1.0),
             ("orgdata_up{loop=\"otlp\"}", 1.0),
             ("orgdata_audit_gaps_total", 0.0),
-            ("orgdata_audit_events_duplicate_total", 0.0),
+            ("orgdata_audit_entries_repeated_total", 0.0),
             ("orgdata_state_recreated_total", 0.0),
         ] {
             assert_eq!(scrape.value(series), Some(value), "{series}");

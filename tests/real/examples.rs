@@ -143,6 +143,6 @@ async fn the_compose_set_acknowledges_a_record_when_loki_has_it() {
     works.store(true, Ordering::SeqCst);
     exporter.until_value(SENT, 20.0).await;
     exporter.until_value(backlog, 0.0).await;
-    let dead = "orgdata_otlp_records_dead_lettered_total";
+    let dead = "orgdata_dead_letters_total";
     assert_eq!(exporter.sum(dead).await, 0.0);
 }

@@ -13,7 +13,7 @@ use crate::support::tap::Tap;
 /// The number of events that exist when the exporter starts.
 const EVENTS: u64 = 120;
 
-const DEAD_LETTERS: &str = "orgdata_otlp_records_dead_lettered_total";
+const DEAD_LETTERS: &str = "orgdata_dead_letters_total";
 
 /// Asserts that everything waits, nothing is rejected, and the log says why.
 async fn assert_waits(exporter: &Exporter, reason: &str, words: &str) {

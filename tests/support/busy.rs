@@ -61,7 +61,8 @@ pub(crate) fn busy() -> Metrics {
     let audit = &metrics.audit;
     audit.sweep(Some(opened_at), false);
     audit.complete_through(Some(at("2026-03-10T10:59:59Z")));
-    metrics.audit.organization("7", "Example \"Org\"");
+    let api = "api.example.com";
+    metrics.audit.organization("7", "Example \"Org\"", api);
     metrics.audit.paused(true);
 
     let api = &metrics.api;

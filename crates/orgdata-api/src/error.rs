@@ -98,15 +98,6 @@ impl ApiError {
         self.retry_after
     }
 
-    /// Returns the reason and the status, and nothing that the API said.
-    pub fn summary(&self) -> String {
-        let reason = self.reason.as_str();
-        match self.status {
-            Some(status) => format!("{reason}, HTTP {status}"),
-            None => reason.to_owned(),
-        }
-    }
-
     /// Returns whether the same request may succeed soon. A key file may be empty while it is written.
     pub fn is_transient(&self) -> bool {
         let is_final = [R::Unauthorized, R::Forbidden, R::Rejected, R::TooLarge];

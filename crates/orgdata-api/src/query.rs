@@ -86,6 +86,11 @@ impl BaseUrl {
         url
     }
 
+    /// Returns the host.
+    pub fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
     /// Returns whether the key would cross a network unencrypted: plain http to a host that is not loopback.
     pub fn is_plain_remote(&self) -> bool {
         self.0.scheme() == "http" && !self.is_loopback()
@@ -94,7 +99,7 @@ impl BaseUrl {
     /// Returns whether the API is on this machine: a loopback address or `localhost`. Other names could resolve to
     /// any address.
     pub fn is_loopback(&self) -> bool {
-        let host = self.0.host_str().unwrap_or_default();
+        let host = self.host();
         let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }

@@ -368,7 +368,7 @@ impl World {
             match letters.get(&row.id) {
                 Some(DeadReason::Malformed) if row.malformed => {}
                 Some(DeadReason::PartlyRejected) if state.collector.partly.contains(&row.id) => {}
-                Some(DeadReason::Refused | DeadReason::TooLarge)
+                Some(DeadReason::Rejected | DeadReason::TooLarge)
                     if state.collector.refused.contains(&row.id) => {}
                 Some(reason) => return Err(format!("{} is a dead letter: {reason:?}", row.id)),
                 // A dead letter without a type can be sent again, too.

@@ -14,7 +14,7 @@ use orgdata_exporter::simulator::{
     Config as Organization, Fault, FaultKind, Fields, Readings, Simulator, TotalCount,
 };
 use orgdata_exporter::tickets::{
-    Doubt, Flow, MAX_ATTEMPTS, QUANTILES, ScanError, Scanner, Snapshot, WINDOWS,
+    Doubt, Flow, MAX_ATTEMPTS, PERCENTILES, ScanError, Scanner, Snapshot, WINDOWS,
 };
 use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
@@ -313,12 +313,12 @@ fn reference(tickets: &[Value], end: Timestamp) -> (BTreeMap<String, Flow>, u64)
         }
         for (kind, mut times) in times {
             times.sort_unstable();
-            let quantile = |(_, percent)| {
+            let percentile = |(_, percent)| {
                 let is_enough = |at: &usize| (at + 1) * 100 >= times.len() * percent;
                 let at = (0..times.len()).find(is_enough)?;
                 u32::try_from(times[at]).ok()
             };
-            flows.get_mut(&kind).unwrap().time_to_close[window] = QUANTILES.map(quantile);
+            flows.get_mut(&kind).unwrap().time_to_close[window] = PERCENTILES.map(percentile);
         }
     }
     if tickets.is_empty() {

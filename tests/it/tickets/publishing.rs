@@ -87,7 +87,7 @@ async fn a_type_without_open_tickets_shows_0() {
 #[tokio::test(start_paused = true)]
 async fn without_a_single_ticket_every_family_shows_0() {
     let families = "tickets tickets_deal_amount open_tickets open_tickets_deal_amount open_tickets_overdue open_tickets_older_than \
-                    deals_with_open_tickets tickets_opened tickets_closed";
+                    deals_with_open_tickets tickets_opened_within tickets_closed_within";
     let mut bare = settings(10);
     (bare.open_states, bare.priorities) = (Vec::new(), Vec::new());
     for (settings, state) in [(settings(10), "OPEN"), (bare, "unknown")] {

@@ -1,5 +1,7 @@
 //! Redirects are errors that name their target: the key goes to no other host.
 
+use orgdata_api::FailureReason;
+
 use crate::peer::{NO_ENTRIES, Peer, answer, json};
 use crate::support::Subject;
 
@@ -22,7 +24,7 @@ async fn a_redirect_is_not_followed_and_names_the_target() {
         let headers = format!("location: {to}");
         let peer = Peer::always(answer("307 Temporary Redirect", &[&headers], "")).await;
         let error = Subject::new(&peer.url()).failed().await;
-        assert_eq!(error.summary(), "rejected, HTTP 307");
+        assert_eq!(error.reason(), FailureReason::Rejected);
         let text = error.to_string();
         for part in [&*shown, "the key is not sent there", "--api.base-url"] {
             assert!(text.contains(part) && !text.contains("hidden"), "{text}");
