@@ -88,7 +88,7 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 
 fn telemetry(flags: &Flags) -> Result<Telemetry, Failure> {
     let spans = span_provider(&cli::variable);
-    let telemetry = Telemetry::install(flags.log.level, flags.log.format, spans)
+    let telemetry = Telemetry::install(flags.process.level, flags.process.format, spans)
         .map_err(|error| Failure::at_run_time(format!("cannot start the log: {error}")))?;
     for variable in commands::unknown_variables() {
         tracing::warn!(

@@ -41,7 +41,7 @@ pub struct Flags {
     #[command(flatten)]
     pub web: WebArgs,
     #[command(flatten)]
-    pub log: LogFlags,
+    pub process: ProcessFlags,
 }
 
 /// `--api.*`.
@@ -211,7 +211,7 @@ pub struct OtlpFlags {
 /// `--log.*` and `--shutdown.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
-pub struct LogFlags {
+pub struct ProcessFlags {
     /// The least severe level that is logged
     #[arg(id = "log.level", long, value_name = "LEVEL", default_value = "info")]
     #[arg(ignore_case = true, value_parser = PossibleValuesParser::new(LEVELS)

@@ -115,7 +115,7 @@ impl ExporterSettings {
             web: flags.web.clone(),
             web_config: flags.web.config()?,
             zero_hold: flags.metrics.zero_hold,
-            shutdown_grace: flags.log.shutdown_grace,
+            shutdown_grace: flags.process.shutdown_grace,
         })
     }
 }
