@@ -367,7 +367,7 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     assert!((2800..6000).contains(&day), "{day} requests in a day");
     let shown = bench.loops.state(Loop::Otlp).last_failure.unwrap();
     assert_eq!((shown.reason, &*shown.message), ("unavailable", "HTTP 503"));
-    let other = Refusal::new(Reason::Timeout, "HTTP 504");
+    let other = Refusal::new(Reason::Unavailable, "HTTP 502");
     let mut bench = bench.always(Verdict::Refused(other));
     bench.run_for(600).await;
     bench.heal();
