@@ -17,13 +17,13 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
-use orgdata_exporter::entry::{RecordEncoder, SCOPE};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
     Commit, Disposition, Encode as _, EventId, LedgerHandle, LedgerOptions, NewEntry, NewEvent,
     RawRecord, RecordKind,
 };
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::records::{RecordEncoder, SCOPE};
 use otlp_logs::Envelope;
 use prost::Message;
 use support::{PAGE, Peer, Usage};

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::entry::RecordEncoder;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::records::RecordEncoder;
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
 use orgdata_exporter::tail::{Settings, Start, Tail};
 use secrecy::SecretString;

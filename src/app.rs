@@ -21,7 +21,7 @@ use crate::health::{Health, Loop};
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, LedgerState, Status};
 use crate::metrics::Metrics;
 use crate::metrics::certificates::{Certificate, not_after_pem};
-use crate::relay::Relay;
+use crate::records::Relay;
 use crate::tail::Tail;
 use crate::util::{self, lock};
 pub use failure::Failure;

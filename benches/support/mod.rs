@@ -25,7 +25,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use orgdata_exporter::api::AuditPage;
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::relay::{Delivery, Relay};
+use orgdata_exporter::records::{Delivery, Relay};
 use otlp_logs::Sender;
 use tonic::codec::CompressionEncoding;
 

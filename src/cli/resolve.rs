@@ -12,9 +12,8 @@ use secrecy::SecretString;
 
 use super::flags::Flags;
 use super::values;
-use crate::entry::RecordEncoder;
 use crate::ledger::{self, ActorPrivacy};
-use crate::relay::Delivery;
+use crate::records::{Delivery, RecordEncoder};
 use crate::tail::Exclude;
 use crate::{tail, tickets};
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::Failure;
 use crate::app::App;
 use crate::cli::{self, ExporterSettings, Flags};
-use crate::relay::Delivery;
+use crate::records::Delivery;
 use crate::shutdown;
 use crate::simulator::{Config, Simulator};
 use crate::util::one_line;

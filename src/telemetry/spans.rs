@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 use otlp_logs::{Connection, Protocol, Signal, known_phrases, resource};
 use tonic::metadata::MetadataMap;
 
-use crate::relay::{USER_AGENT, own_resource};
+use crate::records::{USER_AGENT, own_resource};
 use crate::util::error_chain;
 
 /// An exporter that logs the first failure of many in a row.

@@ -21,11 +21,11 @@ use otlp_logs::fuzz::{Answer, of_answer};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::entry::RecordEncoder;
 use crate::ledger::{ActorPrivacy, Encode as _, RawRecord, RecordKind, decompress, split};
 use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
 use crate::metrics::{ApiMetrics, Metrics};
+use crate::records::RecordEncoder;
 use crate::tail::{Event, Head, entry_id};
 use crate::tickets::{self, Aggregate, MAX_LABEL_CHARS, MAX_VALUES};
 use exporter_web::WebConfig;

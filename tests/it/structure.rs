@@ -15,11 +15,10 @@ landing: util metrics health tickets
 endpoints: util metrics health landing
 tail: util metrics ledger health orgdata_api
 tickets: util ledger orgdata_api
-entry: ledger orgdata_api
-relay: util metrics ledger health entry
-telemetry: util relay
-cli: util metrics ledger tail tickets entry relay telemetry orgdata_api
-app: util metrics ledger health endpoints tail tickets relay telemetry cli orgdata_api
+records: util metrics ledger health orgdata_api
+telemetry: util records
+cli: util metrics ledger tail tickets records telemetry orgdata_api
+app: util metrics ledger health endpoints tail tickets records telemetry cli orgdata_api
 ";
 
 /// The maximum number of lines of code in a file.
@@ -98,7 +97,7 @@ fn files_of_a_folder_import_each_other_in_no_circle() {
         let files = folders.entry(folder.to_owned()).or_default();
         files.insert(name.to_owned(), imports);
     }
-    assert!(folders["src/relay"]["run"].contains("bisect"));
+    assert!(folders["src/records"]["run"].contains("bisect"));
     folders.retain(|folder, files| {
         files.remove("mod");
         // What imports nothing that is left is in no circle.

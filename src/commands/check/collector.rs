@@ -7,7 +7,7 @@ use bytes::Bytes;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
 
 use super::{Outcome, bad, good, warning};
-use crate::relay::Delivery;
+use crate::records::Delivery;
 use crate::util::sanitize;
 
 /// The end of a message that says that nothing listens at a port.

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::plan::spread;
 use super::world::{State, World};
-use crate::entry::GAP_EVENT;
+use crate::records::GAP_EVENT;
 
 /// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use prost::Message;
 use super::*;
 use crate::ledger::TraceContext;
 
-const ENTRY: &str = include_str!("../tests/golden/entry.json");
+const ENTRY: &str = include_str!("../../tests/golden/entry.json");
 
 fn raw(json: &str) -> RawRecord<'_> {
     RawRecord {

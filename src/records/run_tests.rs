@@ -10,8 +10,8 @@ use prometheus_client::registry::Registry;
 use prost::Message;
 use tokio::task::JoinHandle;
 
+use super::super::RecordEncoder;
 use super::*;
-use crate::entry::RecordEncoder;
 use crate::health::LONGEST_RELAY_ROUND;
 use crate::ledger::{Commit, Disposition, EventId, NewEntry, NewEvent};
 use crate::support::settings;

@@ -1,6 +1,7 @@
-//! Delivery of log records from the outbox to the collector.
+//! Log records: what they are made of, and their delivery from the outbox to the collector.
 
 mod bisect;
+mod fields;
 mod run;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use otlp_logs::{Connection, Given, Signal, Target, json_line, resource};
 
 use crate::metrics::build::VERSION;
 
+pub use fields::{GAP_EVENT, RecordEncoder, SCOPE};
 pub use run::{Next, Relay};
 
 /// The name of the exporter in requests.

@@ -16,7 +16,7 @@ use tracing::Instrument;
 
 use super::Delivery;
 use super::bisect::{Bisect, Fate};
-use crate::entry::{SCHEMA_URL, SCOPE};
+use super::fields::{SCHEMA_URL, SCOPE};
 use crate::health::{Health, Loop};
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::build::VERSION;

@@ -10,7 +10,7 @@ use crate::ledger::{ActorPrivacy, ActorRef, Encode, RawRecord, RecordKind};
 pub const SCOPE: &str = "orgdata.audit";
 
 /// The version of the semantic conventions that `log.record.uid` and `user.*` are of.
-pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
+pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// The event name of a gap in the audit trail.
 pub const GAP_EVENT: &str = "orgdata.exporter.gap";
@@ -207,5 +207,5 @@ fn nanoseconds(time: Timestamp) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "entry_tests.rs"]
+#[path = "fields_tests.rs"]
 mod tests;
