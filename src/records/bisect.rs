@@ -114,7 +114,7 @@ impl Bisect {
                 let is_repeated = std::mem::replace(&mut self.partly_rejected, true);
                 return (Fate::DeadLetters, is_repeated);
             }
-            Verdict::Refused(refusal) => refusal.reason,
+            Verdict::Rejected(rejection) => rejection.reason,
         };
         match self.step {
             _ if reason == Reason::Timeout => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use otlp_logs::Refusal;
+use otlp_logs::Rejection;
 use proptest::prelude::*;
 
 use super::*;
@@ -57,7 +57,7 @@ impl World {
         let size = (sent.len() > self.most).then_some(Reason::TooLarge);
         let bad = sent.iter().find_map(|record| self.bad.get(record).copied());
         match trouble.or(size).or(bad) {
-            Some(reason) => Verdict::Refused(Refusal::new(reason, "no")),
+            Some(reason) => Verdict::Rejected(Rejection::new(reason, "no")),
             None => Verdict::Accepted,
         }
     }
@@ -145,7 +145,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn a_good_record_arrives_once_and_only_a_bad_one_is_rejected(
+    fn a_good_record_arrives_once_and_only_a_bad_one_is_a_dead_letter(
         (records, bad) in (1..200_usize).prop_flat_map(|records| (Just(records), bad(records))),
         max in 1..70_usize,
         most in prop_oneof![Just(usize::MAX), 1..40_usize],
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn a_collector_that_refuses_everything_rejects_nothing(
+    fn a_collector_that_rejects_everything_makes_no_dead_letter(
         records in 1..300_usize,
         max in 1..70_usize,
         reason in about_records(),
@@ -199,7 +199,7 @@ fn one_bad_record_costs_few_requests() {
     }
 }
 
-/// Loki refuses what is too old, and then what is much older than the newest record that it has.
+/// Loki rejects what is too old, and then what is much older than the newest record that it has.
 #[test]
 fn records_that_are_too_old_take_few_others_with_them() {
     let (window, mut bisect) = (20, Bisect::new(100));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use otlp_logs::{Envelope, Export, Reason, Refusal, Verdict};
+use otlp_logs::{Envelope, Export, Reason, Rejection, Verdict};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -170,7 +170,7 @@ impl<S: Export + 'static> Relay<S> {
             }
             self.bisect.no_witness();
             let message = "a record is rejected, and there is no other that is accepted";
-            return Ok(self.hold(&Refusal::new(Reason::BadRecord, message)));
+            return Ok(self.hold(&Rejection::new(Reason::BadRecord, message)));
         };
         // Older records may have come since the last request.
         if !is_witness && self.oldest.replace(first.position) != Some(first.position) {
@@ -192,10 +192,10 @@ impl<S: Export + 'static> Relay<S> {
         let (fate, waits) = self.bisect.answered(batch.len(), &verdict);
         self.settled(batch, is_witness, fate, &verdict);
         let next = match &verdict {
-            Verdict::Refused(refusal) if waits => self.hold(refusal),
+            Verdict::Rejected(rejection) if waits => self.hold(rejection),
             Verdict::PartlyRejected { message, .. } if waits => {
                 let message = format!("log records are rejected again and again: {message}");
-                self.hold(&Refusal::new(Reason::BadRecord, message))
+                self.hold(&Rejection::new(Reason::BadRecord, message))
             }
             _ => Next::Now,
         };
@@ -212,7 +212,7 @@ impl<S: Export + 'static> Relay<S> {
         let verdict = self.health.request(Loop::Otlp, request).await;
         let verdict = verdict.unwrap_or_else(|_| {
             let message = "the OTLP client panicked, probably on a malformed answer";
-            Verdict::Refused(Refusal::new(Reason::Unavailable, message))
+            Verdict::Rejected(Rejection::new(Reason::Unavailable, message))
         });
         if let Some(reason) = verdict.reason() {
             self.metrics.failed(reason);
@@ -226,8 +226,8 @@ impl<S: Export + 'static> Relay<S> {
             return Next::Idle;
         }
         match self.send(Bytes::new()).await {
-            Verdict::Refused(refusal) if refusal.reason.is_about_connection() => {
-                self.hold(&refusal)
+            Verdict::Rejected(rejection) if rejection.reason.is_about_connection() => {
+                self.hold(&rejection)
             }
             // Some collectors reject a request without records, but this one is there.
             _ => {
@@ -269,8 +269,8 @@ impl<S: Export + 'static> Relay<S> {
                 );
                 Some((DeadReason::PartlyRejected, message.clone()))
             }
-            (_, Verdict::Refused(refusal)) => {
-                let reason = match refusal.reason {
+            (_, Verdict::Rejected(rejection)) => {
+                let reason = match rejection.reason {
                     Reason::TooLarge => DeadReason::TooLarge,
                     _ => DeadReason::Rejected,
                 };
@@ -279,11 +279,11 @@ impl<S: Export + 'static> Relay<S> {
                         loop = "otlp",
                         records,
                         reason = reason.as_str(),
-                        error = refusal.message,
+                        error = rejection.message,
                         "the collector rejected a log record, which is now a dead letter"
                     );
                 }
-                Some((reason, refusal.message.clone()))
+                Some((reason, rejection.message.clone()))
             }
         };
         self.unsettled = Some(Settled {
@@ -312,9 +312,9 @@ impl<S: Export + 'static> Relay<S> {
     }
 
     /// Returns the delay before the next attempt.
-    fn hold(&mut self, refusal: &Refusal) -> Next {
-        let wait = self.backoff.next(refusal.retry_after);
-        let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
+    fn hold(&mut self, rejection: &Rejection) -> Next {
+        let wait = self.backoff.next(rejection.retry_after);
+        let (reason, message) = (rejection.reason.as_str(), rejection.message.as_str());
         self.loops.failure(Loop::Otlp, reason, message);
         if let Some(failures) = self.failures.should_log(reason) {
             tracing::warn!(
@@ -325,7 +325,7 @@ impl<S: Export + 'static> Relay<S> {
                 backlog_records = self.ledger.backlog(),
                 retry_in = %shown_wait(wait),
                 "delivery failed; log records wait in the state file{}",
-                advice(refusal.reason.is_about_settings())
+                advice(rejection.reason.is_about_settings())
             );
         }
         Next::After(wait)

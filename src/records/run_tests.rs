@@ -28,9 +28,9 @@ struct Outbox(LedgerHandle);
 /// What a collector does, and what it has seen.
 #[derive(Default)]
 struct Script {
-    /// Records that it refuses with `refusal`, alone or among others.
+    /// Records that it rejects with `rejection`, alone or among others.
     bad: BTreeSet<usize>,
-    refusal: Option<Verdict>,
+    rejection: Option<Verdict>,
     /// The answer to every request.
     always: Option<Verdict>,
     panics: bool,
@@ -139,8 +139,8 @@ impl Export for Collector {
             return verdict;
         }
         if ids.iter().any(|id| script.bad.contains(id)) {
-            let refusal = script.refusal.clone();
-            return refusal.unwrap_or(refused(Reason::BadRecord));
+            let rejection = script.rejection.clone();
+            return rejection.unwrap_or(rejected(Reason::BadRecord));
         }
         script.received.extend(ids);
         Verdict::Accepted
@@ -173,10 +173,10 @@ impl Bench {
         lock(&self.collector.0)
     }
 
-    /// The collector refuses these records.
-    fn bad(self, bad: impl IntoIterator<Item = usize>, refusal: Verdict) -> Self {
+    /// The collector rejects these records.
+    fn bad(self, bad: impl IntoIterator<Item = usize>, rejection: Verdict) -> Self {
         self.script().bad.extend(bad);
-        self.script().refusal = Some(refusal);
+        self.script().rejection = Some(rejection);
         self
     }
 
@@ -236,8 +236,8 @@ impl Bench {
     }
 }
 
-fn refused(reason: Reason) -> Verdict {
-    Verdict::Refused(Refusal::new(reason, "HTTP 503"))
+fn rejected(reason: Reason) -> Verdict {
+    Verdict::Rejected(Rejection::new(reason, "HTTP 503"))
 }
 
 fn delivery(batch_size: usize) -> Delivery {
@@ -262,7 +262,7 @@ async fn bad_records_become_dead_letters_and_no_other_when_a_good_one_was_accept
         (Reason::TooLarge, "too_large"),
     ] {
         let bad = [0, 1, 255, 300, 510, 511, 1023];
-        let mut bench = Bench::new(1024, 512).await.bad(bad, refused(reason));
+        let mut bench = Bench::new(1024, 512).await.bad(bad, rejected(reason));
         bench.run_for(600).await;
         assert_eq!((bench.outbox.waiting(), bench.up()), (1, Some(false)));
         bench.outbox.add(1024..1030).await;
@@ -291,11 +291,11 @@ async fn a_collector_that_rejects_all_records_never_looks_as_if_it_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_refuses_everything_rejects_nothing() {
+async fn a_collector_that_rejects_everything_makes_no_dead_letter() {
     for verdict in [
-        refused(Reason::BadRecord),
-        refused(Reason::ServerError),
-        refused(Reason::TooLarge),
+        rejected(Reason::BadRecord),
+        rejected(Reason::ServerError),
+        rejected(Reason::TooLarge),
     ] {
         let mut bench = Bench::new(1000, 512).await.always(verdict);
         let first = bench.run_for(1).await;
@@ -321,8 +321,8 @@ async fn after_silence_or_a_quota_requests_are_full_again() {
         let bench = Bench::new(5000, 512).await;
         let mut bench = match silent {
             // It answers requests without records.
-            true => bench.bad(0..5000, refused(Reason::Timeout)),
-            false => bench.always(refused(Reason::RateLimited)),
+            true => bench.bad(0..5000, rejected(Reason::Timeout)),
+            false => bench.always(rejected(Reason::RateLimited)),
         };
         bench.run_for(3600).await;
         bench.heal();
@@ -362,13 +362,13 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     let log = Captured::begin();
     let mut bench = Bench::new(30, 20)
         .await
-        .always(refused(Reason::Unavailable));
+        .always(rejected(Reason::Unavailable));
     let day = bench.run_for(86_400).await;
     assert!((2800..6000).contains(&day), "{day} requests in a day");
     let shown = bench.loops.state(Loop::Otlp).last_failure.unwrap();
     assert_eq!((shown.reason, &*shown.message), ("unavailable", "HTTP 503"));
-    let other = Refusal::new(Reason::Unavailable, "HTTP 502");
-    let mut bench = bench.always(Verdict::Refused(other));
+    let other = Rejection::new(Reason::Unavailable, "HTTP 502");
+    let mut bench = bench.always(Verdict::Rejected(other));
     bench.run_for(600).await;
     bench.heal();
     bench.until_idle().await;
@@ -392,9 +392,9 @@ async fn a_panic_in_a_library_is_a_failed_request() {
 
 #[tokio::test(start_paused = true)]
 async fn the_delay_of_the_server_wins() {
-    let mut busy = Refusal::new(Reason::RateLimited, "HTTP 429");
+    let mut busy = Rejection::new(Reason::RateLimited, "HTTP 429");
     busy.retry_after = Some(Duration::from_secs(300));
-    let mut bench = Bench::new(1, 512).await.always(Verdict::Refused(busy));
+    let mut bench = Bench::new(1, 512).await.always(Verdict::Rejected(busy));
     bench.run_for(3000).await;
     for pair in bench.requests().windows(2) {
         let delay = (pair[1].0 - pair[0].0).as_secs();
@@ -406,14 +406,14 @@ async fn the_delay_of_the_server_wins() {
 async fn an_empty_request_shows_whether_the_collector_is_there() {
     for (verdict, up) in [
         (None, true),
-        (Some(refused(Reason::BadRecord)), true),
-        (Some(refused(Reason::TooLarge)), true),
-        (Some(refused(Reason::ServerError)), true),
-        (Some(refused(Reason::Unavailable)), true),
-        (Some(refused(Reason::Connect)), false),
-        (Some(refused(Reason::Timeout)), false),
-        (Some(refused(Reason::Unauthorized)), false),
-        (Some(refused(Reason::WrongEndpoint)), false),
+        (Some(rejected(Reason::BadRecord)), true),
+        (Some(rejected(Reason::TooLarge)), true),
+        (Some(rejected(Reason::ServerError)), true),
+        (Some(rejected(Reason::Unavailable)), true),
+        (Some(rejected(Reason::Connect)), false),
+        (Some(rejected(Reason::Timeout)), false),
+        (Some(rejected(Reason::Unauthorized)), false),
+        (Some(rejected(Reason::WrongEndpoint)), false),
     ] {
         let mut bench = Bench::new(0, 512).await.always(verdict);
         bench.relay.round().await;
@@ -472,7 +472,7 @@ async fn new_records_wake_the_relay_and_a_shutdown_sends_what_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_relay_and_an_outage_are_healthy_and_a_shutdown_waits_for_neither() {
-    for (always, left) in [(None, 0), (Some(refused(Reason::Connect)), 10)] {
+    for (always, left) in [(None, 0), (Some(rejected(Reason::Connect)), 10)] {
         let bench = Bench::new(10, 100).await.always(always);
         let (health, shutdown, task) = start(bench.relay);
         for _ in 0..48 {

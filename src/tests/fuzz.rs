@@ -263,9 +263,9 @@ pub fn collector_answer(data: &[u8]) {
         match verdict {
             Verdict::Accepted => {}
             Verdict::PartlyRejected { rejected, .. } => assert!(rejected > 0),
-            Verdict::Refused(refusal) => {
-                assert!(refusal.retry_after.is_none_or(|delay| delay <= MAX_DELAY));
-                assert!(refusal.said.chars().count() <= 2048);
+            Verdict::Rejected(rejection) => {
+                assert!(rejection.retry_after.is_none_or(|delay| delay <= MAX_DELAY));
+                assert!(rejection.said.chars().count() <= 2048);
             }
         }
     }
@@ -274,12 +274,12 @@ pub fn collector_answer(data: &[u8]) {
 /// Returns an answer with these words: some records were rejected, or, unless the status is a success, all.
 fn protobuf_answer(status: StatusCode, words: String) -> Vec<u8> {
     if !status.is_success() {
-        let refusal = tonic_types::Status {
+        let rejection = tonic_types::Status {
             code: 3,
             message: words,
             ..tonic_types::Status::default()
         };
-        return refusal.encode_to_vec();
+        return rejection.encode_to_vec();
     }
     let partial = ExportLogsPartialSuccess {
         rejected_log_records: 1,

@@ -40,8 +40,8 @@ async fn a_rejected_record_is_listed_replayed_and_deleted() {
     let api = organization(8, 0).await;
     let ids: Vec<String> = api.entries().map(|entry| entry.id).collect();
     let collector = Peer::grpc(4 << 20).await;
-    let refused = [&ids[0], &ids[2], &ids[5]];
-    refused.iter().for_each(|id| collector.refuse(id));
+    let rejected = [&ids[0], &ids[2], &ids[5]];
+    rejected.iter().for_each(|id| collector.reject(id));
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
     let launch = with_state(&api.base_url(), &state);
@@ -53,7 +53,7 @@ async fn a_rejected_record_is_listed_replayed_and_deleted() {
     let keys = "id rejected_at arrived_at reason message kind queued record";
     let found = letters[0].as_object().unwrap().keys();
     assert!(found.eq(keys.split(' ')), "{}", letters[0]);
-    for (letter, id) in letters.iter().zip(refused) {
+    for (letter, id) in letters.iter().zip(rejected) {
         // Not the text of the collector, which may contain anything.
         assert_has!(*letter, {
             "record": { "id": id }, "reason": "rejected", "kind": "entry", "queued": false, "message": "InvalidArgument",

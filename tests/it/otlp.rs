@@ -99,7 +99,7 @@ async fn the_bad_record_among_many_is_found_below_the_server_s_own_limit_of_size
     let bad = ids.remove(300);
     for protocol in PROTOCOLS {
         let peer = peer(protocol, 256 * 1024).await;
-        peer.refuse(&bad);
+        peer.reject(&bad);
         let sizes = deliver(&api, &peer, protocol, &[], 1.0).await;
         assert!(sizes.len() <= 40, "{sizes:?}");
         assert_eq!(peer.taken_ids(), ids, "each once, in order");
@@ -118,7 +118,7 @@ async fn requests_stay_below_the_default_limit_and_a_huge_record_is_cut_to_fit()
     for protocol in PROTOCOLS {
         let peer = peer(protocol, DEFAULT_LIMIT).await;
         let sizes = deliver(&api, &peer, protocol, &[], 0.0).await;
-        // Nothing was refused, and no request was larger than 3 MiB.
+        // Nothing was rejected, and no request was larger than 3 MiB.
         assert!(sizes.len() >= 3 && peer.taken_ids() == ids, "{sizes:?}");
         let taken = peer.script.taken.lock().unwrap();
         let is_cut = |record: &LogRecord| {

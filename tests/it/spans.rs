@@ -1,4 +1,4 @@
-//! The exporter's own spans: they are sent like log records, and a collector that refuses them is one warning.
+//! The exporter's own spans: they are sent like log records, and a collector that rejects them is one warning.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ use crate::support::binary::{exporter, until};
 use crate::support::collector_peer::tls_server;
 use crate::support::service::organization;
 
-/// Requests and their headers. The first four are refused.
+/// Requests and their headers. The first four are rejected.
 #[derive(Clone, Default)]
 struct Traces(Arc<Mutex<Vec<(HeaderMap, ExportTraceServiceRequest)>>>);
 

@@ -32,10 +32,10 @@ fn median(values: &[f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Lets a collector refuse everything, or accept it again.
+/// Lets a collector reject everything, or accept it again.
 fn set_away(peer: &Peer, is_away: bool) {
-    let refuse = || Reply::Status(tonic::Status::unavailable("away"));
-    let replies = std::iter::repeat_with(refuse).take(if is_away { 1000 } else { 0 });
+    let reject = || Reply::Status(tonic::Status::unavailable("away"));
+    let replies = std::iter::repeat_with(reject).take(if is_away { 1000 } else { 0 });
     *peer.script.replies.lock().unwrap() = replies.collect();
 }
 

@@ -28,7 +28,7 @@ use tonic::transport::{Certificate, Identity};
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Accept,
-    /// It takes the request and refuses so many records.
+    /// It takes the request and rejects so many records.
     Partial(i64, &'static str),
     Status(tonic::Status),
     /// An HTTP status with a body of a type, and perhaps `Retry-After`.
@@ -41,9 +41,9 @@ pub(crate) enum Reply {
 pub(crate) struct Script {
     /// Replies to come, before the rules.
     pub(crate) replies: Mutex<VecDeque<Reply>>,
-    /// Any request that holds a record of this id is refused: 400, `INVALID_ARGUMENT`.
+    /// Any request that holds a record of this id is rejected: 400, `INVALID_ARGUMENT`.
     pub(crate) bad: Mutex<Vec<String>>,
-    /// The ids of every request, refused ones too.
+    /// The ids of every request, rejected ones too.
     pub(crate) requests: Mutex<Vec<Vec<String>>>,
     pub(crate) taken: Mutex<Vec<LogRecord>>,
     /// Headers of the last request, gRPC metadata included.
@@ -112,7 +112,7 @@ impl Peer {
         self.script.replies.lock().unwrap().push_back(reply);
     }
 
-    pub(crate) fn refuse(&self, id: &str) {
+    pub(crate) fn reject(&self, id: &str) {
         self.script.bad.lock().unwrap().push(id.to_owned());
     }
 

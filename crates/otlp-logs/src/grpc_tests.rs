@@ -112,13 +112,16 @@ fn a_status_with_a_source_was_made_here() {
     ] {
         let mut status = Status::internal("h2 protocol error: transport error");
         status.set_source(source.clone());
-        let Verdict::Refused(refusal) = of_answer(Err(status)) else {
-            panic!("refused")
+        let Verdict::Rejected(rejection) = of_answer(Err(status)) else {
+            panic!("rejected")
         };
-        assert_eq!(refusal.reason, Reason::Connect);
+        assert_eq!(rejection.reason, Reason::Connect);
         let cause = source.to_string().to_lowercase();
-        assert!(refusal.message.contains(&cause), "{refusal:?}");
-        assert_eq!(refusal.message.contains("does this port speak gRPC"), hint);
+        assert!(rejection.message.contains(&cause), "{rejection:?}");
+        assert_eq!(
+            rejection.message.contains("does this port speak gRPC"),
+            hint
+        );
     }
 }
 
@@ -126,9 +129,9 @@ fn a_status_with_a_source_was_made_here() {
 fn a_status_says_when_to_come_again() {
     let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
     let status = Status::with_error_details(Code::ResourceExhausted, "later", details);
-    let Verdict::Refused(refusal) = of_answer(Err(status)) else {
-        panic!("refused")
+    let Verdict::Rejected(rejection) = of_answer(Err(status)) else {
+        panic!("rejected")
     };
-    assert_eq!(refusal.reason, Reason::RateLimited);
-    assert_eq!(refusal.retry_after, Some(Duration::from_secs(3)));
+    assert_eq!(rejection.reason, Reason::RateLimited);
+    assert_eq!(rejection.retry_after, Some(Duration::from_secs(3)));
 }

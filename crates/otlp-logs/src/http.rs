@@ -16,7 +16,7 @@ use tonic_types::RpcStatusExt;
 use crate::error_chain;
 use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
 use crate::settings::Connection;
-use crate::verdict::{self, Reason, Refusal, Verdict};
+use crate::verdict::{self, Reason, Rejection, Verdict};
 
 /// The media type of the protocol.
 const PROTOBUF: &str = "application/x-protobuf";
@@ -159,7 +159,7 @@ impl Answer {
                 // It may be a message for each record.
                 None if self.body.len() >= MAX_ANSWER && !self.has_type("text/") => {
                     let message = "the answer is larger than 4 MiB";
-                    Verdict::Refused(Refusal::new(Reason::TooLarge, message))
+                    Verdict::Rejected(Rejection::new(Reason::TooLarge, message))
                 }
                 // Something else accepted the request, and may have dropped it.
                 None => verdict::of_http(status, &said, None),

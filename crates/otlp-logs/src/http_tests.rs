@@ -18,10 +18,10 @@ fn answer(status: u16, kind: &str, body: impl Into<Vec<u8>>) -> Answer {
     }
 }
 
-fn refusal(answer: &Answer) -> Refusal {
+fn rejection(answer: &Answer) -> Rejection {
     match answer.verdict() {
-        Verdict::Refused(refusal) => refusal,
-        other => panic!("not a refusal: {other:?}"),
+        Verdict::Rejected(rejection) => rejection,
+        other => panic!("not a rejection: {other:?}"),
     }
 }
 
@@ -89,16 +89,16 @@ fn the_words_of_an_error_are_in_a_status_or_plain() {
         (PROTOBUF, status.encode_to_vec()),
         ("text/plain", b"line 3: request body too large\n".to_vec()),
     ] {
-        let refusal = refusal(&answer(400, kind, body));
-        assert_eq!(refusal.reason, Reason::TooLarge);
-        assert_eq!(refusal.message, "HTTP 400: too large");
-        assert_eq!(refusal.said, status.message);
+        let rejection = rejection(&answer(400, kind, body));
+        assert_eq!(rejection.reason, Reason::TooLarge);
+        assert_eq!(rejection.message, "HTTP 400: too large");
+        assert_eq!(rejection.said, status.message);
     }
 }
 
 /// A server that sends a status and never the end of its body.
 #[tokio::test]
-async fn a_refusal_whose_body_never_ends_is_a_refusal() {
+async fn a_rejection_whose_body_never_ends_is_a_rejection() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
     let listener = listener.expect("a port");
@@ -117,13 +117,13 @@ async fn a_refusal_whose_body_never_ends_is_a_refusal() {
     let verdict = export(client.expect("a client"), &connection, Bytes::new()).await;
     assert_eq!(
         format!("{verdict:?}"),
-        "Refused(BadRecord: HTTP 400: too old)"
+        "Rejected(BadRecord: HTTP 400: too old)"
     );
 }
 
 #[test]
 fn the_delay_is_in_the_header_or_in_the_status() {
-    let delay = |answer: &Answer| refusal(answer).retry_after;
+    let delay = |answer: &Answer| rejection(answer).retry_after;
     let mut busy = answer(503, "text/plain", "busy");
     assert_eq!(delay(&busy), None);
     busy.headers

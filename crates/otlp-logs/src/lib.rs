@@ -26,7 +26,7 @@ pub use record::{Envelope, Meta, RecordWriter, Trace, decode, redacted};
 pub use sender::{Certificate, Export, Sender, Target};
 pub use settings::{Connection, Given, Protocol, ReadFile, Signal, resource};
 pub use stdout::{Render, json_line};
-pub use verdict::{Reason, Refusal, Verdict, known_phrases};
+pub use verdict::{Reason, Rejection, Verdict, known_phrases};
 
 /// What has to hold for any answer of a collector, for fuzzing.
 #[doc(hidden)]

@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use crate::settings::{Connection, Protocol};
 use crate::stdout::{self, Render};
-use crate::verdict::{Reason, Refusal, Verdict};
+use crate::verdict::{Reason, Rejection, Verdict};
 use crate::{error_chain, grpc, http};
 
 /// The maximum time to connect.
@@ -94,13 +94,13 @@ impl Sender {
             match self.client(connection, &mut client).await {
                 Ok(Client::Grpc(channel)) => grpc::export(channel, connection, body).await,
                 Ok(Client::Http(client)) => http::export(client, connection, body).await,
-                Err(error) => Verdict::Refused(Refusal::new(Reason::Connect, error)),
+                Err(error) => Verdict::Rejected(Rejection::new(Reason::Connect, error)),
             }
         };
         let exchange = tokio::time::timeout(connection.timeout, exchange).await;
         let verdict = exchange.unwrap_or_else(|_| {
             let message = format!("no answer within {:?}", connection.timeout);
-            Verdict::Refused(Refusal::new(Reason::Timeout, message))
+            Verdict::Rejected(Rejection::new(Reason::Timeout, message))
         });
         if may_be_stale(connection, &verdict) {
             *client = None;

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use prost::Message;
 use tokio::sync::Mutex;
 
-use crate::verdict::{Reason, Refusal, Verdict};
+use crate::verdict::{Reason, Rejection, Verdict};
 
 /// The maximum time for writing the lines of a request. A pipe takes nothing without a reader.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -43,24 +43,24 @@ pub(crate) async fn print(render: Render, request: Bytes, is_cut: Arc<Mutex<bool
             // An empty request only asks whether there is a collector.
             let lines = Some(request).filter(|request| !request.is_empty());
             let lines = lines.map(render).transpose();
-            let lines = lines.map_err(|error| refusal(Reason::BadRecord, error))?;
+            let lines = lines.map_err(|error| rejection(Reason::BadRecord, error))?;
             // Without the buffer of `Stdout`, which keeps lines that could not be written.
             let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from);
             let lines = lines.unwrap_or_default();
             let written = stdout.and_then(|mut out| write(&mut out, &mut is_cut, &lines));
-            written.map_err(|error| refusal(Reason::Unavailable, error))
+            written.map_err(|error| rejection(Reason::Unavailable, error))
         };
         let written = tokio::task::spawn_blocking(write).await;
-        written.unwrap_or_else(|error| Err(refusal(Reason::Unavailable, error)))
+        written.unwrap_or_else(|error| Err(rejection(Reason::Unavailable, error)))
     };
     let unread = format!("it was not read for {MAX_TIME:?}");
     let written = tokio::time::timeout(MAX_TIME, writing).await;
-    let written = written.unwrap_or_else(|_| Err(refusal(Reason::Timeout, unread)));
-    written.map_or_else(Verdict::Refused, |()| Verdict::Accepted)
+    let written = written.unwrap_or_else(|_| Err(rejection(Reason::Timeout, unread)));
+    written.map_or_else(Verdict::Rejected, |()| Verdict::Accepted)
 }
 
-fn refusal(reason: Reason, error: impl std::fmt::Display) -> Refusal {
-    Refusal::new(reason, format!("cannot write to standard output: {error}"))
+fn rejection(reason: Reason, error: impl std::fmt::Display) -> Rejection {
+    Rejection::new(reason, format!("cannot write to standard output: {error}"))
 }
 
 /// Writes lines. A line that was cut by a failure is ended first: otherwise the next one would be lost with it.

@@ -13,7 +13,7 @@ use crate::error_chain;
 /// The longest delay that a collector may ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
 
-/// The longest text that a refusal keeps, in characters.
+/// The longest text that a rejection keeps, in characters.
 const MAX_SAID: usize = 2048;
 
 /// What may be shown of the text of a peer or of a failed connection.
@@ -39,12 +39,12 @@ pub enum Verdict {
         message: String,
     },
     /// The request was not accepted.
-    Refused(Refusal),
+    Rejected(Rejection),
 }
 
 /// Why a request was not accepted.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// Its class.
     pub reason: Reason,
     /// The status, and the known phrases of what the collector said.
@@ -59,7 +59,7 @@ pub struct Refusal {
 /// Defines [`Reason`] with the name of each value.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident => $name:literal,)+) => {
-        /// The classes of refusals.
+        /// The classes of rejections.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Reason {
             $($(#[$doc])* $reason,)+
@@ -122,7 +122,7 @@ pub(crate) fn of_http(status: u16, said: &str, retry_after: Option<Duration>) ->
         429 => Reason::RateLimited,
         _ => Reason::Unavailable,
     };
-    refused(reason, format!("HTTP {status}"), said, retry_after)
+    rejected(reason, format!("HTTP {status}"), said, retry_after)
 }
 
 /// Returns the verdict for a gRPC status other than OK.
@@ -153,7 +153,7 @@ pub(crate) fn of_grpc(code: Code, said: &str, retry_after: Option<Duration>) -> 
         Reason::Timeout => format!("no answer in time: {code:?}"),
         _ => format!("{code:?}"),
     };
-    refused(reason, status, said, retry_after)
+    rejected(reason, status, said, retry_after)
 }
 
 /// Returns the verdict for a connection that failed, before or after it was made.
@@ -166,14 +166,14 @@ pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str
             &format!("; does this port speak {protocol}, and does it want a client certificate?");
     }
     // The last words of the peer may be part of the error.
-    Verdict::Refused(Refusal {
+    Verdict::Rejected(Rejection {
         said: beginning(&causes.map(ToString::to_string).last().unwrap_or_default()),
-        ..Refusal::new(Reason::Connect, message)
+        ..Rejection::new(Reason::Connect, message)
     })
 }
 
-fn refused(reason: Reason, status: String, said: &str, retry_after: Option<Duration>) -> Verdict {
-    Verdict::Refused(Refusal {
+fn rejected(reason: Reason, status: String, said: &str, retry_after: Option<Duration>) -> Verdict {
+    Verdict::Rejected(Rejection {
         reason,
         message: with_phrases(status, said),
         retry_after: retry_after.map(|delay| delay.min(MAX_DELAY)),
@@ -240,15 +240,15 @@ impl Verdict {
         match self {
             Self::Accepted => None,
             Self::PartlyRejected { .. } => Some(Reason::BadRecord),
-            Self::Refused(refusal) => Some(refusal.reason),
+            Self::Rejected(rejection) => Some(rejection.reason),
         }
     }
 }
 
-// === impl Refusal ===
+// === impl Rejection ===
 
-impl Refusal {
-    /// Returns a refusal without a delay and without a text of the collector.
+impl Rejection {
+    /// Returns a rejection without a delay and without a text of the collector.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -259,7 +259,7 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Debug for Refusal {
+impl std::fmt::Debug for Rejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}: {}", self.reason, self.message)
     }

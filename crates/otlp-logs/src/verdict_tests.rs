@@ -85,7 +85,7 @@ fn every_grpc_status_has_a_verdict() {
 #[test]
 fn a_status_of_a_proxy_or_a_timeout_says_so() {
     let message = |words| match of_grpc(Code::DeadlineExceeded, words, None) {
-        Verdict::Refused(refusal) => refusal.message,
+        Verdict::Rejected(rejection) => rejection.message,
         other => panic!("{other:?}"),
     };
     assert_eq!(message(""), "no answer in time: DeadlineExceeded");
@@ -115,7 +115,7 @@ fn a_success_may_be_partial() {
 #[test]
 fn a_message_is_the_status_and_known_phrases() {
     let message = |verdict| match verdict {
-        Verdict::Refused(refusal) => (format!("{refusal:?}"), refusal.said),
+        Verdict::Rejected(rejection) => (format!("{rejection:?}"), rejection.said),
         other => panic!("{other:?}"),
     };
     let said = "no org id; you sent Bearer s3cret\u{1b}, ada@example.com";
@@ -145,8 +145,8 @@ fn a_message_is_the_status_and_known_phrases() {
     let long = message(of_http(400, &"é".repeat(100_000), None)).1;
     assert_eq!(long.chars().count(), MAX_SAID);
     let verdict = of_http(503, "", Some(Duration::MAX));
-    let is_bounded = |refusal: &Refusal| refusal.retry_after == Some(MAX_DELAY);
-    assert!(matches!(verdict, Verdict::Refused(refusal) if is_bounded(&refusal)));
+    let is_bounded = |rejection: &Rejection| rejection.retry_after == Some(MAX_DELAY);
+    assert!(matches!(verdict, Verdict::Rejected(rejection) if is_bounded(&rejection)));
 }
 
 #[test]

@@ -26,23 +26,23 @@ pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Outco
         Ok(sender) => sender,
         Err(error) => return bad(error),
     };
-    let Verdict::Refused(refusal) = sender.export(Bytes::new()).await else {
+    let Verdict::Rejected(rejection) = sender.export(Bytes::new()).await else {
         return good(format!("{connection} accepts log records"));
     };
     // Nothing else can be wrong, and the libraries add no more than a number.
-    if refusal.message.ends_with(REFUSED) {
-        let message = refusal.message;
+    if rejection.message.ends_with(REFUSED) {
+        let message = rejection.message;
         return warning(format!(
             "{connection}: {message}; start the collector, or correct --otlp.endpoint"
         ));
     }
     let secrets = secrets(&connection);
     let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
-    let words = match sanitize(&refusal.said, &secrets) {
+    let words = match sanitize(&rejection.said, &secrets) {
         words if words.is_empty() => words,
         words => format!(" ({words})"),
     };
-    let (message, advice) = (refusal.message, advice(refusal.reason));
+    let (message, advice) = (rejection.message, advice(rejection.reason));
     warning(format!("{connection}: {message}{words}; {advice}"))
 }
 

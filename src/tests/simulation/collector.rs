@@ -9,7 +9,7 @@ use fastrand::Rng;
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use otlp_logs::{Export, Reason, Refusal, Verdict};
+use otlp_logs::{Export, Reason, Rejection, Verdict};
 use prost::Message as _;
 use tokio::time::sleep;
 
@@ -135,8 +135,8 @@ impl Collector {
             verdict: Verdict::Accepted,
             wait: spread(rng, 1, world.plan.latency.as_millis() as u64 + 1),
         };
-        let refusal = |reason| Refusal::new(reason, "simulated");
-        let refused = |reason| Verdict::Refused(refusal(reason));
+        let refusal = |reason| Rejection::new(reason, "simulated");
+        let refused = |reason| Verdict::Rejected(refusal(reason));
         let mut refuse = |verdict| (deed.takes, deed.verdict) = (false, verdict);
         let is_down = state_now < self.fails.0;
         let kind = if is_down {
@@ -149,7 +149,7 @@ impl Collector {
         match kind {
             0 => refuse(refused(R::Connect)),
             1 => refuse(refused(R::Unauthorized)),
-            2 => refuse(Verdict::Refused(Refusal {
+            2 => refuse(Verdict::Rejected(Rejection {
                 retry_after: Some(spread(rng, 1, 600_000)),
                 ..refusal(R::Unavailable)
             })),
@@ -193,7 +193,7 @@ impl Collector {
                 }
             }
             Verdict::PartlyRejected { .. } => self.partly.extend(ids.iter().cloned()),
-            Verdict::Refused(refusal) if refusal.reason.is_about_records() && ids.len() == 1 => {
+            Verdict::Rejected(refusal) if refusal.reason.is_about_records() && ids.len() == 1 => {
                 self.refused.insert(ids[0].clone());
             }
             _ => {}

@@ -51,8 +51,8 @@ impl Collector {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts a collector that refuses every record for want of memory: 503 over HTTP, `UNAVAILABLE` over gRPC.
-    pub(crate) async fn start_refusing() -> Self {
+    /// Starts a collector that rejects every record for want of memory: 503 over HTTP, `UNAVAILABLE` over gRPC.
+    pub(crate) async fn start_rejecting() -> Self {
         let limit = json!({ "check_interval": "50ms", "limit_mib": 1, "spike_limit_mib": 0 });
         let collector = Self::start_with(|config| {
             config["processors"]["memory_limiter"] = limit.clone();
@@ -61,8 +61,8 @@ impl Collector {
         .await;
         // It takes records until it first looks at the memory.
         until(async || {
-            let refuses = collector.process.log.count("Refusing data") > 0;
-            refuses.then_some(()).ok_or("the collector does not refuse")
+            let rejects = collector.process.log.count("Refusing data") > 0;
+            rejects.then_some(()).ok_or("the collector does not reject")
         })
         .await;
         collector

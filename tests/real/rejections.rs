@@ -99,7 +99,7 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
         let wrong = match reason {
             "connect" => Collector::start().await,
             "wrong_endpoint" => Collector::start_with(without_logs).await,
-            _ => Collector::start_refusing().await,
+            _ => Collector::start_rejecting().await,
         };
         let wire = Tap::new(None).await;
         wire.lead_to_url(&wrong.endpoint(served_by));
