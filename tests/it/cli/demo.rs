@@ -108,7 +108,7 @@ async fn it_excludes_activity_types() {
     let metrics = url(&demo, "what Prometheus scrapes").await;
     until("records that are not sent", async || {
         let text = page(&metrics).await;
-        let excluded = "orgdata_audit_excluded_total{from=\"records\"} ";
+        let excluded = "orgdata_audit_entries_excluded_total{from=\"records\"} ";
         let mut lines = text.lines().filter_map(|line| line.strip_prefix(excluded));
         let number: u64 = lines.next()?.parse().ok()?;
         (number > 10).then_some(())
