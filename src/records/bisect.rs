@@ -4,13 +4,14 @@
 //! - A request that is rejected because of its records is halved, down to one record: the suspect.
 //! - That alone proves nothing, because the collector may reject everything. So another record is sent, the witness. If it
 //!   is accepted, the suspect is sent again, and if it is rejected again, it is a dead letter.
-//! - The first witness is the record right behind the suspect. If it is rejected too, the witnesses 2, 4, 8… behind the
-//!   suspect follow, with a delay before each. If there are no more records, everything waits, and the next search begins
-//!   one record further, so that every record gets its turn.
-//! - After a dead letter, the next search begins where the last one ended. So a batch of bad records costs three requests
-//!   for each record and the delays of one search. With the next record as every witness, ten thousand records that are too
-//!   old for the collector would delay all others by days. The newest record as a witness would make collectors reject good
-//!   ones: some accept nothing that is much older than what they have.
+//! - The first witness is the record right behind the suspect. If it is rejected too, those 2, 4, 8… behind the suspect
+//!   follow, with a delay before each. If there are no more records, everything waits, and the next search begins one
+//!   record further, so that each record is tried at some time.
+//! - After a dead letter, the next search begins where the last one ended. So a batch of bad records costs the delays of
+//!   one search, and then three requests for each record.
+//!
+//!   The distance doubles because ten thousand records that are too old for the collector would otherwise delay all others
+//!   by days. The newest record is not tried first because some collectors then reject all that are much older.
 //! - A request that was too large or timed out is halved too, and the next ones stay that small for a while.
 //! - Records of a partial success become dead letters, because they must not be sent again.
 //! - After any other answer, the same records are sent again after a delay.
@@ -87,7 +88,7 @@ impl Bisect {
         }
     }
 
-    /// Returns whether the last answer was a partial success: an empty request, which the collector accepts, says nothing.
+    /// Returns whether the last answer was a partial success. Then the answer to an empty request says nothing.
     pub(super) fn is_partly_rejected(&self) -> bool {
         self.partly_rejected
     }
