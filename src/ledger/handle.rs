@@ -250,4 +250,15 @@ impl LedgerHandle {
         self.with(move |file| file.query_row(&limit, [], |_| Ok(())))
             .await
     }
+
+    /// Makes every statement fail, reads too, as on a disk that fails, or lets them work again.
+    pub(crate) async fn pretend_broken(&self, broken: bool) -> Result<(), LedgerError> {
+        use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+        let refuse = |context: AuthContext<'_>| match context.action {
+            AuthAction::Transaction { .. } => Authorization::Allow,
+            _ => Authorization::Deny,
+        };
+        self.call(move |ledger| Ok(ledger.connection.authorizer(broken.then_some(refuse))?))
+            .await
+    }
 }

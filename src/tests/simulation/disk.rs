@@ -15,6 +15,10 @@ use crate::util::simulated::Disk;
 /// Never, for a call after a crash.
 const NEVER: Duration = Duration::MAX;
 
+/// Whether all statements fail at times, reads too. It is off as long as the tail ignores that it cannot read its state again: the records of
+/// the commit that failed are lost then.
+const READS_FAIL: bool = false;
+
 /// Tables that the exporter writes to.
 const TABLES: &str = "state pages events actors totals outbox dead_letters";
 
@@ -33,6 +37,9 @@ pub(super) struct Files {
     /// The file system is to be full from now on, or to have room again.
     pub(super) full: Option<bool>,
     is_full: bool,
+    /// All statements are to fail from now on, or to work again.
+    pub(super) broken: Option<bool>,
+    is_broken: bool,
     has_triggers: bool,
     /// The files before the call that was interrupted by a power cut.
     torn: Option<Copy>,
@@ -69,6 +76,7 @@ impl Files {
         match kind % 10 {
             0..3 => (self.full, self.is_full) = (Some(true), true),
             3..5 => self.slow = true,
+            5..7 if READS_FAIL => (self.broken, self.is_broken) = (Some(true), true),
             _ => {
                 let tables: Vec<&str> = TABLES.split(' ').collect();
                 let table = tables[self.rng.usize(0..tables.len())];
@@ -87,6 +95,9 @@ impl Files {
     pub(super) fn heal(&mut self) {
         if std::mem::take(&mut self.is_full) {
             self.full = Some(false);
+        }
+        if std::mem::take(&mut self.is_broken) {
+            self.broken = Some(false);
         }
         if std::mem::take(&mut self.has_triggers) {
             let drop = "DROP TRIGGER IF EXISTS fail_INSERT; DROP TRIGGER IF EXISTS fail_UPDATE; DROP TRIGGER IF EXISTS fail_DELETE";
@@ -167,8 +178,9 @@ impl Files {
     pub(super) fn close(&mut self) {
         (self.reader, self.version, self.torn) = (None, None, None);
         self.is_taken = false;
-        // Only a running exporter notices that the file system is full.
+        // Only a running exporter notices that the file system is full, or that statements fail.
         (self.full, self.is_full) = (None, false);
+        (self.broken, self.is_broken) = (None, false);
     }
 
     pub(super) fn remove(&mut self) {

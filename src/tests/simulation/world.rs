@@ -296,7 +296,7 @@ impl World {
                 next.saturating_sub(state.now())
             };
             sleep(wait).await;
-            let full = {
+            let (ledger, full, broken) = {
                 let state = &mut *self.state();
                 self.tick(state);
                 self.heal(state);
@@ -306,11 +306,14 @@ impl World {
                         None => self.act(state),
                     }
                 }
-                let full = state.files.full.take();
-                full.and_then(|full| Some((state.ledger.clone()?, full)))
+                let files = &mut state.files;
+                (state.ledger.clone(), files.full.take(), files.broken.take())
             };
-            if let Some((ledger, full)) = full {
+            if let (Some(ledger), Some(full)) = (&ledger, full) {
                 let _ = ledger.pretend_full(full).await;
+            }
+            if let (Some(ledger), Some(broken)) = (&ledger, broken) {
+                let _ = ledger.pretend_broken(broken).await;
             }
         }
     }
