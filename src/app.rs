@@ -13,12 +13,15 @@ use otlp_logs::{Export, Sender};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ExporterSettings;
 use crate::endpoints;
 use crate::health::{Health, Loop};
-use crate::ledger::{DeadReason, LedgerError, LedgerHandle, LedgerState, Status};
+use crate::ledger::{
+    DeadReason, LedgerError, LedgerHandle, LedgerOptions, LedgerState, OpenError, Status,
+};
 use crate::metrics::Metrics;
 use crate::metrics::certificates::{Certificate, not_after_pem};
 use crate::records::Relay;
@@ -26,6 +29,10 @@ use crate::tail::Tail;
 use crate::util::{self, lock};
 pub use failure::Failure;
 pub use scanning::scan_tickets;
+
+/// For how long, and how often, a state file that cannot be opened is tried again.
+const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often queued dead letters are looked for.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
@@ -71,8 +78,8 @@ impl App {
     /// Opens the state file and runs until `shutdown`; then stops reading and sends what is left within the grace period.
     ///
     /// # Errors
-    /// If the state file cannot be used or turns out to be damaged, a loop ends by itself, or another process takes over the
-    /// state file.
+    /// If the state file cannot be used, turns out to be damaged, is deleted, replaced or taken over by another process, or if a loop
+    /// ends by itself.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Failure> {
         let (settings, parts) = (self.settings, self.parts);
         let health = Health::default();
@@ -127,12 +134,9 @@ impl<S: Export + 'static> Parts<S> {
     ) -> Result<(), Failure> {
         let started = util::now();
         tracing::debug!(state = %settings.ledger.shown_path().display(), "opening the state file");
-        // Checking a large file takes a while, in which probes are answered.
-        let open = settings.ledger.clone();
-        let open = util::blocking(|| LedgerHandle::open(open));
         let (ledger, state) = tokio::select! {
             biased;
-            opened = open => opened.map_err(|_| Failure::internal("opening the state file"))??,
+            opened = open(&settings.ledger) => opened?,
             () = shutdown.cancelled() => {
                 tracing::info!("stopped");
                 return Ok(());
@@ -214,12 +218,10 @@ impl<S: Export + 'static> Parts<S> {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
             never = replay_dead_letters(&ledger) => match never {},
-            error = ledger.lost() => outcome = Err(match error {
-                LedgerError::Fenced => Failure::new(3, error.to_string()),
-                error => Failure::at_run_time(format!(
-                    "{error}; the next start sets it aside and begins a new one"
-                )),
-            }),
+            error = ledger.fatal_error() => {
+                let status = if matches!(error, LedgerError::Fenced) { 3 } else { 1 };
+                outcome = Err(Failure::new(status, error.to_string()));
+            }
             _ = readers.join_next(), if !readers.is_empty() => {
                 outcome = Err(Failure::internal("a loop that reads"));
             }
@@ -236,6 +238,26 @@ impl<S: Export + 'static> Parts<S> {
             tracing::info!(unsent = ledger.backlog(), "stopped");
         }
         outcome
+    }
+}
+
+/// Opens the state file. If its disk fails, it may work again soon, and a supervisor may not be there.
+async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Failure> {
+    let begun = Instant::now();
+    let mut is_logged = false;
+    loop {
+        let options = options.clone();
+        // Checking a large file takes a while, in which probes are answered.
+        let opened = util::blocking(|| LedgerHandle::open(options)).await;
+        match opened.map_err(|_| Failure::internal("opening the state file"))? {
+            Err(error @ OpenError::Sqlite { .. }) if begun.elapsed() < OPEN_PATIENCE => {
+                if !std::mem::replace(&mut is_logged, true) {
+                    tracing::warn!(%error, "cannot open the state file; trying again");
+                }
+                tokio::time::sleep(OPEN_INTERVAL).await;
+            }
+            opened => return Ok(opened?),
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 
-use super::open::{LedgerOptions, OpenError, open_beside};
+use super::beside::open_beside;
+use super::file::OpenError;
+use super::open::LedgerOptions;
 use super::outbox::{self, Encode, RawRecord};
 use super::types::{DeadReason, RecordKind};
 use super::{micros, timestamp};

@@ -1,13 +1,13 @@
 //! The handle that the other modules have of an open ledger.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, SetOnce, watch};
 
+use super::file::{OpenError, StateFile, probe};
 use super::known::Known;
-use super::open::{self, LedgerOptions, OpenError};
+use super::open::{self, LedgerOptions};
 use super::outbox::{OutboxRecord, Settled};
 use super::page::{Ledger, LedgerState, state};
 use super::size::Size;
@@ -29,11 +29,10 @@ struct Inner {
     size: Arc<Size>,
     outbox_grew: Notify,
     instance_id: String,
-    path: Option<PathBuf>,
-    /// Released after the file is closed.
-    _lock: Option<File>,
-    /// The file is damaged, or another process has it.
-    lost: SetOnce<LedgerError>,
+    /// Unlocked after the ledger is closed; `None` in memory.
+    file: Option<StateFile>,
+    /// Why this process must end.
+    fatal: SetOnce<LedgerError>,
 }
 
 // === impl LedgerHandle ===
@@ -44,27 +43,19 @@ impl LedgerHandle {
     /// # Errors
     /// If it is in use, not ours, or cannot be written; see [`OpenError`].
     pub fn open(mut options: LedgerOptions) -> Result<(Self, LedgerState), OpenError> {
-        // A symbolic link and its target are one file, and so have one lock.
-        let path = options.path.take();
-        let path = path.map(|path| path.canonicalize().unwrap_or(path));
-        options.path.clone_from(&path);
-        let ((ledger, state), lock) = match &path {
-            Some(path) => {
-                let (lock, was_used) = open::claim(path)?;
-                (open_file(path, &options, was_used)?, Some(lock))
-            }
-            None => (Ledger::load(options, false)?, None),
+        let ((ledger, state), file) = match options.path.take() {
+            Some(path) => open_file(&path, options)?,
+            None => (Ledger::load(options)?, None),
         };
         let inner = Inner {
             known: ledger.known.clone(),
             status: ledger.status.subscribe(),
             size: ledger.size.clone(),
             ledger: Mutex::new(ledger),
-            path,
-            _lock: lock,
+            file,
             outbox_grew: Notify::new(),
             instance_id: state.instance_id.clone(),
-            lost: SetOnce::new(),
+            fatal: SetOnce::new(),
         };
         let inner = Arc::new(inner);
         Ok((Self { inner }, state))
@@ -110,10 +101,10 @@ impl LedgerHandle {
         self.inner.size.page()
     }
 
-    /// Completes when the file was found damaged or another process has opened it, and returns which: this process must end. The next
-    /// [`open`](Self::open) sets a damaged file aside.
-    pub async fn lost(&self) -> LedgerError {
-        self.inner.lost.wait().await.clone()
+    /// Completes when this process must end, and returns why: the file is damaged, another process has opened it, or it was deleted or
+    /// replaced. In the last case what is in it can still be sent.
+    pub async fn fatal_error(&self) -> LedgerError {
+        self.inner.fatal.wait().await.clone()
     }
 
     /// Reads the oldest records that may be sent, after the first `skip` ones: at most `max_records` and `max_bytes`, but at
@@ -179,53 +170,78 @@ impl LedgerHandle {
         self.inner.instance_id.clone()
     }
 
+    /// Runs a call. Each one also finds out whether the path still names the file, and one comes every few seconds.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Ledger) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        if let Some(error) = self.inner.lost.get() {
+        if let Some(error @ (LedgerError::Damaged(_) | LedgerError::Fenced)) =
+            self.inner.fatal.get()
+        {
             return Err(error.clone());
         }
-        let this = self.clone();
-        let result = blocking(move || f(&mut lock(&this.inner.ledger)))
-            .await
-            .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
-        if let Err(error @ (LedgerError::Damaged(_) | LedgerError::Fenced)) = &result {
-            if let (LedgerError::Damaged(why), Some(path)) = (error, &self.inner.path)
-                && let Err(error) = open::note_damage(path, why)
-            {
-                tracing::error!(file = %path.display(), %error, "cannot note that the state file is damaged");
-            }
-            // The first one stays.
-            let _ = self.inner.lost.set(error.clone());
-        }
-        result
+        let inner = self.inner.clone();
+        let call = move || {
+            inner.look();
+            let mut ledger = lock(&inner.ledger);
+            f(&mut ledger).map_err(|error| inner.judge(error))
+        };
+        let called = blocking(call).await;
+        called.unwrap_or_else(|error| Err(LedgerError::Internal(error.to_string())))
     }
 }
 
-/// Opens a file that is locked, in place of a damaged one if need be.
+// === impl Inner ===
+
+impl Inner {
+    fn look(&self) {
+        if let Some(file) = &self.file
+            && !file.is_in_place()
+        {
+            // The first reason stays.
+            let _ = self.fatal.set(LedgerError::Moved(file.path().to_owned()));
+        }
+    }
+
+    /// Returns the error of a call. It is fatal if the file really is damaged, or another process has it.
+    fn judge(&self, error: LedgerError) -> LedgerError {
+        let error = match (error, &self.file) {
+            (LedgerError::Damaged(what), Some(file)) => match open::is_damaged(file) {
+                Ok(true) => LedgerError::Damaged(what),
+                Ok(false) => LedgerError::Read(what),
+                Err(error) => LedgerError::Read(error.to_string()),
+            },
+            (error, _) => error,
+        };
+        if matches!(error, LedgerError::Damaged(_) | LedgerError::Fenced) {
+            let _ = self.fatal.set(error.clone());
+        }
+        error
+    }
+}
+
+/// Opens a file, in place of a damaged one if need be.
 fn open_file(
     path: &Path,
-    options: &LedgerOptions,
-    was_used: bool,
-) -> Result<(Ledger, LedgerState), OpenError> {
-    let io = |error| OpenError::io(path, &error);
-    let mut damage = open::noted_damage(path);
-    let loaded = loop {
-        if let Some(why) = &damage {
-            open::set_aside(path, why).map_err(io)?;
-        }
-        match Ledger::load(options.clone(), was_used || damage.is_some()) {
-            Err(error) if damage.is_none() => {
-                let why = open::damage(path, error)?;
-                open::note_damage(path, &why).map_err(io)?;
-                damage = Some(why);
-            }
-            loaded => break loaded?,
+    mut options: LedgerOptions,
+) -> Result<((Ledger, LedgerState), Option<StateFile>), OpenError> {
+    let mut file = StateFile::claim(path)?;
+    probe(file.path())?;
+    options.path = Some(file.path().to_owned());
+    let load = || Ledger::load(options.clone());
+    let twice = load().or_else(|error| {
+        open::damage(&file, error)?;
+        load()
+    });
+    let loaded = match twice {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let what = open::damage(&file, error)?;
+            file = file.set_aside(what)?;
+            load()?
         }
     };
-    open::begun(path).map_err(io)?;
-    Ok(loaded)
+    Ok((loaded, Some(file)))
 }
 
 #[cfg(test)]

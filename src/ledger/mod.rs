@@ -5,14 +5,15 @@
 //! consistent state, and the API replays the rest.
 //!
 //! Each file uses only those before it: `types` and `tail_state` are what goes in and out, `schema` has the tables; `known`,
-//! `labels` and `outbox` each keep one of them with what is in memory of it; `open` locks the file and replaces a damaged one; then
-//! come `dead_letters`, `size`, and `page` with the transaction; `look` is for other processes, and `handle` for everybody else.
+//! `labels` and `outbox` each keep one of them with what is in memory of it; `file` is the file with its lock, `open` checks what is in it;
+//! then come `dead_letters`, `size`, and `page` with the transaction; `beside` is for other processes, and `handle` for everybody else.
 
+mod beside;
 mod dead_letters;
+mod file;
 mod handle;
 mod known;
 mod labels;
-mod look;
 mod open;
 mod outbox;
 mod page;
@@ -21,15 +22,17 @@ mod size;
 mod tail_state;
 mod types;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+pub use beside::Summary;
 pub use dead_letters::{DeadLetter, DeadLetters, StoredLetter};
+pub use file::OpenError;
 pub use handle::LedgerHandle;
 pub use labels::{ActorPrivacy, MAX_ACTIVITY_TYPES, MAX_LABEL};
-pub use look::{Content, Look, Summary};
-pub use open::{LedgerOptions, OpenError};
+pub use open::LedgerOptions;
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
 pub use page::LedgerState;
 pub use tail_state::{FirstPass, History, OpenSweep, TailState};
@@ -40,7 +43,7 @@ pub use types::{
 
 pub(crate) use labels::label_value;
 #[cfg(any(test, fuzzing))]
-pub(crate) use outbox::{decompress, split};
+pub(crate) use outbox::{compress, decompress, split};
 pub(crate) use types::EventIds;
 
 /// How long to wait for a lock that another program holds on the file.
@@ -80,32 +83,62 @@ pub struct Status {
 /// Why the ledger could not do what was asked; nothing of it happened.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The file system is full.
-    #[error(
-        "the disk of the state file is full; free some space, the exporter continues by itself"
-    )]
-    DiskFull,
+    /// The file could not be read.
+    #[error("cannot read the state file: {0}")]
+    Read(String),
+    /// The file could not be written; its disk is full, for example.
+    #[error("cannot write the state file: {0}")]
+    Write(String),
     /// The file is damaged.
-    #[error("the state file is damaged: {0}")]
+    #[error("the state file is damaged: {0}; the next start sets it aside and begins a new one")]
     Damaged(String),
     /// Another process has opened the file.
     #[error("another process uses the state file; stop one of the two")]
     Fenced,
-    /// Anything else.
-    #[error("cannot use the state file: {0}")]
-    Other(String),
+    /// The path names no file any more, or another one.
+    #[error(
+        "state file {} was deleted or replaced while it was in use; put it back, or the next start continues with what is there",
+        .0.display()
+    )]
+    Moved(PathBuf),
+    /// A defect of this program.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
 }
 
 // === impl LedgerError ===
+
+impl LedgerError {
+    /// Returns the error of a call that writes.
+    fn of_write(self) -> Self {
+        match self {
+            Self::Read(why) => Self::Write(why),
+            other => other,
+        }
+    }
+}
 
 impl From<rusqlite::Error> for LedgerError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
         match error.sqlite_error_code() {
-            Some(Code::DiskFull) => Self::DiskFull,
             Some(Code::DatabaseCorrupt | Code::NotADatabase) => Self::Damaged(error.to_string()),
-            _ => Self::Other(error.to_string()),
+            _ => Self::Read(format!("{error}; {}", way_out(&error))),
         }
+    }
+}
+
+/// Returns what an operator can do about an error.
+fn way_out(error: &rusqlite::Error) -> &'static str {
+    use rusqlite::ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(Code::DiskFull) => "free some space on its disk",
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => "close the program that has it open",
+        Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => {
+            "let this user write it and files beside it"
+        }
+        Some(Code::NotADatabase) => "set --state.path to another file",
+        _ => "check its disk",
     }
 }
 

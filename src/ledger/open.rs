@@ -1,29 +1,18 @@
-//! Opening the state file: one process, one organization's file, and a damaged file set aside.
+//! Opening the ledger: what is in the file is checked, and a file that is damaged is replaced.
 //!
-//! Damage is handled at the start only. The process that finds it, at the start or later, first leaves a note beside the file. A start that finds
-//! the note renames the file, creates a new one that says so, and deletes the note: if it is interrupted, the next start does the same.
+//! A disk that fails is no damage, although SQLite says so of some reads that fail. So a file is damaged only if it can be read from beginning to
+//! end, and if a second, new connection finds it damaged too.
 
-use std::fmt::Display;
-use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
+use super::file::{OpenError, StateFile, has_damaged_copy};
 use super::labels::ActorPrivacy;
-use super::outbox::Encode;
+use super::outbox::{self, Encode};
 use super::{BUSY, schema};
-
-/// What is added to the file's name for the note that it is damaged.
-const DAMAGED: &str = ".damaged";
-
-/// What is added to the file's name for the copies that were set aside, newest first.
-const ASIDE: [&str; 3] = [".damaged-1", ".damaged-2", ".damaged-3"];
-
-/// What the lock file contains once the state file was created.
-const USED: &[u8] = b"The state file beside this one was in use.\n";
 
 /// How the ledger is kept.
 #[derive(Clone)]
@@ -48,27 +37,6 @@ pub struct LedgerOptions {
     pub max_dead_letters: u32,
 }
 
-/// Why the ledger cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error(
-        "state file {0} is in use by another process; stop that one, or set --state.path to another file"
-    )]
-    Locked(PathBuf),
-    /// It cannot be used as it is; the text says why, and what to do.
-    #[error("{0}")]
-    Unusable(String),
-    /// SQLite failed in another way.
-    #[error("cannot use state file {path}: {error}")]
-    Sqlite {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        error: rusqlite::Error,
-    },
-}
-
 // === impl LedgerOptions ===
 
 impl LedgerOptions {
@@ -87,107 +55,16 @@ impl std::fmt::Debug for LedgerOptions {
     }
 }
 
-// === impl OpenError ===
-
-impl OpenError {
-    pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
-        let path = path.to_owned();
-        Self::Sqlite { path, error }
-    }
-
-    /// The file, or one beside it, could not be opened, locked or renamed.
-    pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
-        use rustix::io::Errno as E;
-        // They stay until the user changes something. Anything else may pass.
-        let lasting = [E::NOENT, E::ACCESS, E::PERM, E::ISDIR, E::NOTDIR, E::ROFS];
-        let lasting = lasting.into_iter().chain([E::NAMETOOLONG, E::LOOP]);
-        if lasting
-            .map(Some)
-            .any(|errno| errno == E::from_io_error(error))
-        {
-            return Self::unwritable(path, error);
-        }
-        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
-        let error = rusqlite::Error::SqliteFailure(code, Some(error.to_string()));
-        Self::sqlite(path, error)
-    }
-
-    /// The file or its directory cannot be written.
-    pub(crate) fn unwritable(path: &Path, error: &dyn Display) -> Self {
-        Self::Unusable(format!(
-            "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
-            path.display()
-        ))
-    }
-
-    /// It is a directory, a device or the like.
-    pub(crate) fn irregular(path: &Path) -> Self {
-        Self::Unusable(format!(
-            "{} is not a regular file; set --state.path to a file, or to :memory:",
-            path.display()
-        ))
-    }
-
-    /// It does not exist.
-    pub(crate) fn missing(path: &Path) -> Self {
-        Self::Unusable(format!(
-            "state file {} does not exist; set --state.path to the exporter's own, or run this in the exporter's directory",
-            path.display()
-        ))
-    }
-
-    fn foreign(path: &Path) -> Self {
-        Self::Unusable(format!(
-            "{} is not a state file of this program; set --state.path to another file",
-            path.display()
-        ))
-    }
-}
-
-/// Locks the file, and creates it if it is missing. Returns the lock, and whether the file was in use before: if it is empty now, its
-/// content is lost. SQLite's exclusive mode would keep tools from reading a live file.
-pub(super) fn claim(path: &Path) -> Result<(File, bool), OpenError> {
-    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(OpenError::irregular(path));
-    }
-    let io = |error: io::Error| OpenError::io(path, &error);
-    // The lock file tells a file that was emptied from one whose creation failed.
-    let was_used = path.exists() && is_marked(path);
-    let lock = private().open(with_suffix(path, ".lock")).map_err(io)?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
-        Err(TryLockError::Error(error)) => return Err(io(error)),
-    }
-    private().open(path).map_err(io)?;
-    probe(path)?;
-    Ok((lock, was_used))
-}
-
-/// Creates a file beside the state file, and deletes it again: SQLite does not say why it cannot create one.
-fn probe(path: &Path) -> Result<(), OpenError> {
-    let beside = with_suffix(path, ".probe");
-    let created = private().open(&beside);
-    created
-        .and_then(|_| std::fs::remove_file(beside))
-        .map_err(|error| OpenError::io(path, &error))
-}
-
-/// Opens the file, creates what is in it if it is empty, checks that it is whole, and writes a new fencing token. Nothing is written before
-/// it is known to be ours.
-pub(super) fn open(options: &LedgerOptions, was_used: bool) -> Result<Connection, OpenError> {
+/// Connects to the file, creates what is in it if it is empty, checks that it is whole, and writes a new fencing token. Nothing is written
+/// before it is known to be ours.
+pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     let path = options.shown_path();
     let sqlite = |error| OpenError::sqlite(path, error);
-    let (connection, is_empty) = connect(path).map_err(sqlite)?;
-    if is_empty {
-        schema::create(&connection, &options.base_url, &options.filters, was_used)
-            .map_err(sqlite)?;
-        if was_used {
-            tracing::warn!(
-                file = %path.display(),
-                "the state file was empty; counters start again at 0, and log records that waited are not sent"
-            );
-        }
+    let connection = connect(options.path.as_deref()).map_err(sqlite)?;
+    if schema::is_empty(&connection).map_err(sqlite)? {
+        let recreated = options.path.as_deref().is_some_and(has_damaged_copy);
+        let created = schema::create(&connection, &options.base_url, &options.filters, recreated);
+        created.map_err(sqlite)?;
         return Ok(connection);
     }
     check_application(&connection, path)?;
@@ -202,61 +79,29 @@ pub(super) fn open(options: &LedgerOptions, was_used: bool) -> Result<Connection
         );
     }
     schema::configure(&connection).map_err(sqlite)?;
-    schema::check(&connection).map_err(sqlite)?;
-    let written = connection.execute(
-        "UPDATE state SET fence = ?1, base_url = ?2",
-        params![fastrand::i64(1..), options.base_url],
-    );
-    // A full disk must not prevent the start: the old token stays valid then.
-    if let Err(error) = written {
-        tracing::warn!(%error, "cannot write the state file; the exporter shows what it has");
-    }
+    check(&connection).map_err(sqlite)?;
+    let update = "UPDATE state SET fence = ?1, base_url = ?2";
+    let token = fastrand::i64(1..);
+    let written = connection.execute(update, params![token, options.base_url]);
+    written.map_err(sqlite)?;
     Ok(connection)
 }
 
-/// Connects to a file, and reports whether it is empty.
-fn connect(path: &Path) -> rusqlite::Result<(Connection, bool)> {
-    let connection = Connection::open(path)?;
-    let error = match schema::is_empty(&connection) {
-        Ok(is_empty) => return Ok((connection, is_empty)),
-        Err(error) => error,
-    };
-    if !matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull)
-    ) {
-        return Err(error);
-    }
-    // Processes share an index of SQLite's log in a file of its own, which a full disk has no room for and some file
-    // systems cannot map into memory. A process that keeps the others out has it in its own memory.
-    drop(connection);
-    let connection = Connection::open(path)?;
-    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    let is_empty = schema::is_empty(&connection)?;
-    tracing::warn!(
-        file = %path.display(), %error,
-        "the disk is full, or its file system has no shared memory; other commands cannot read the state file while the exporter runs"
-    );
-    Ok((connection, is_empty))
-}
-
-/// Opens the state file of an exporter, running or not, from another process. Nothing is created.
-pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
-    // A directory of another user tells nothing about its files.
-    if !path.try_exists().unwrap_or(true) {
-        return Err(OpenError::missing(path));
-    }
-    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(OpenError::irregular(path));
-    }
-    let sqlite = |error| OpenError::sqlite(path, error);
-    // A reader of a file with a write-ahead log writes too.
-    probe(path)?;
+/// Connects to a file that exists, by its absolute path, or to one in memory. SQLite takes a relative path that begins with `file:` for a URI.
+pub(super) fn connect(path: Option<&Path>) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
-    connection.busy_timeout(BUSY).map_err(sqlite)?;
-    check_application(&connection, path)?;
+    let connection = match path {
+        Some(path) => Connection::open_with_flags(path, flags)?,
+        None => Connection::open_in_memory_with_flags(flags)?,
+    };
+    connection.busy_timeout(BUSY)?;
     Ok(connection)
+}
+
+/// Checks that what is in the file is whole.
+fn check(connection: &Connection) -> rusqlite::Result<()> {
+    schema::check(connection)?;
+    outbox::check(connection)
 }
 
 /// Checks that a file is one of this program's, in its schema.
@@ -281,91 +126,32 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
     Ok(())
 }
 
-/// Opens a file of this process or one beside it, which no other user may read, and creates it if it is missing.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    options.mode(0o600);
-    options
+/// Returns what is damaged in a file of ours. Any other error stays one, and so does that of a disk that cannot be read.
+pub(super) fn damage(file: &StateFile, error: OpenError) -> Result<String, OpenError> {
+    let what = match &error {
+        OpenError::Sqlite { error, .. } if is_damage(error) => error.to_string(),
+        _ => return Err(error),
+    };
+    let io = |error: io::Error| OpenError::io(file.path(), &error);
+    file.read_through().map_err(io)?;
+    match file.is_ours().map_err(io)? {
+        true => Ok(what),
+        false => Err(OpenError::foreign(file.path())),
+    }
 }
 
-/// Reports whether a state file was created beside the lock file.
-pub(super) fn is_marked(path: &Path) -> bool {
-    let lock = std::fs::read(with_suffix(path, ".lock"));
-    lock.is_ok_and(|text| text == USED)
+/// Looks with a new connection whether a file in use is damaged.
+pub(super) fn is_damaged(file: &StateFile) -> io::Result<bool> {
+    file.read_through()?;
+    let checked = connect(Some(file.path())).and_then(|connection| check(&connection));
+    Ok(checked.is_err_and(|error| is_damage(&error)))
 }
 
-/// Returns why a file of ours cannot be read any more. Any other error, or a file of another program, is an error.
-pub(super) fn damage(path: &Path, error: OpenError) -> Result<String, OpenError> {
+/// Reports whether SQLite finds the file damaged, or a table or a value is not what it has to be.
+fn is_damage(error: &rusqlite::Error) -> bool {
     use ErrorCode as Code;
-    match error {
-        OpenError::Sqlite { error, .. }
-            if matches!(
-                error.sqlite_error_code(),
-                // SQLite finds it damaged, or a table or a value is not what it has to be.
-                Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::Unknown) | None
-            ) =>
-        {
-            match is_marked(path) {
-                true => Ok(error.to_string()),
-                false => Err(OpenError::foreign(path)),
-            }
-        }
-        error => Err(error),
-    }
-}
-
-/// Returns why the file has to be replaced, if its note says so.
-pub(super) fn noted_damage(path: &Path) -> Option<String> {
-    std::fs::read_to_string(with_suffix(path, DAMAGED)).ok()
-}
-
-/// Notes that the file is damaged, for this start or the next one.
-pub(super) fn note_damage(path: &Path, why: &str) -> io::Result<()> {
-    private().open(with_suffix(path, DAMAGED))?;
-    std::fs::write(with_suffix(path, DAMAGED), why)
-}
-
-/// Renames a damaged file and what SQLite keeps beside it, and creates an empty one. No connection to it may be open.
-pub(super) fn set_aside(path: &Path, why: &str) -> io::Result<()> {
-    if path.metadata()?.len() == 0 {
-        // A start that was interrupted has done so.
-        return Ok(());
-    }
-    let moves = [(ASIDE[1], ASIDE[2]), (ASIDE[0], ASIDE[1]), ("", ASIDE[0])];
-    for (from, to) in moves {
-        for part in ["-wal", "-shm", ""] {
-            let [from, to] = [from, to].map(|name| with_suffix(path, &format!("{name}{part}")));
-            // The log of an older copy must not be taken for that of a newer one without a log.
-            let _ = std::fs::remove_file(&to);
-            match std::fs::rename(from, to) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-    }
-    private().open(path)?;
-    tracing::error!(
-        file = %path.display(), aside = %with_suffix(path, ASIDE[0]).display(), error = why,
-        "the state file is damaged and was set aside"
-    );
-    Ok(())
-}
-
-/// After a start: deletes the note, and writes to the lock file that the state file beside it was in use.
-pub(super) fn begun(path: &Path) -> io::Result<()> {
-    if noted_damage(path).is_some() {
-        std::fs::remove_file(with_suffix(path, DAMAGED))?;
-    }
-    if !is_marked(path) {
-        // A full disk must not keep it from starting.
-        let _ = std::fs::write(with_suffix(path, ".lock"), USED);
-    }
-    Ok(())
-}
-
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
+    matches!(
+        error.sqlite_error_code(),
+        Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::Unknown) | None
+    )
 }

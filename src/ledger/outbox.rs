@@ -1,20 +1,21 @@
 //! The outbox: encoded log records that wait for the collector.
 //!
-//! A row holds the records of one page as an lz4 block. Rows are sent in the order of their oldest creation time; a row is deleted when
+//! A row holds the records of one page as an lz4 frame, whose checksum finds damage that SQLite does not notice. Rows are sent in the order of their oldest creation time; a row is deleted when
 //! all of its records are delivered or rejected, and otherwise remembers how many were. The records of an open sweep and of an incomplete
 //! history wait, for at most ten minutes or until the file is full, so that records leave in order of creation.
 
+use std::fmt::Display;
+use std::io::{self, Read as _, Write as _};
+
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
+use lz4_flex::frame::{BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::tail_state::TailState;
 use super::types::{DeadReason, HISTORY, RecordKind, TraceContext};
-use super::{LedgerError, micros, timestamp};
+use super::{LedgerError, micros, schema, timestamp};
 use crate::util;
-
-/// lz4 compresses no better than this.
-const MAX_RATIO: usize = 255;
 
 /// Records wait this long for an open sweep or an incomplete history.
 const MAX_HOLD: SignedDuration = SignedDuration::from_mins(10);
@@ -237,7 +238,7 @@ pub(super) fn push<'a>(
             sweep,
             micros(arrived_at),
             count,
-            lz4_flex::compress_prepend_size(&bytes)
+            compress(&bytes)
         ])?;
     Ok(count)
 }
@@ -251,7 +252,7 @@ fn take_out(transaction: &Transaction<'_>, witness: &OutboxRecord) -> Result<(),
         return Ok(());
     }
     open.remove(index as usize);
-    let block = lz4_flex::compress_prepend_size(&open.concat());
+    let block = compress(&open.concat());
     transaction
         .prepare_cached("UPDATE outbox SET records = records - 1, block = ?2 WHERE page = ?1")?
         .execute(params![page, block])?;
@@ -261,8 +262,18 @@ fn take_out(transaction: &Transaction<'_>, witness: &OutboxRecord) -> Result<(),
     Ok(())
 }
 
+/// Checks that the records of all pages can be read.
+pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let mut pages = connection.prepare("SELECT page FROM outbox")?;
+    let mut rows = pages.query([])?;
+    while let Some(row) = rows.next()? {
+        open_page(connection, row.get(0)?)?;
+    }
+    Ok(())
+}
+
 /// Decompresses the records of a page; `None` if it is gone.
-fn open_page(connection: &Connection, page: i64) -> Result<Option<Vec<Bytes>>, LedgerError> {
+fn open_page(connection: &Connection, page: i64) -> rusqlite::Result<Option<Vec<Bytes>>> {
     let mut found =
         connection.prepare_cached("SELECT records, block FROM outbox WHERE page = ?1")?;
     let read = |row: &Row<'_>| Ok((row.get(0)?, decompress(row.get_ref(1)?.as_blob()?)));
@@ -271,10 +282,11 @@ fn open_page(connection: &Connection, page: i64) -> Result<Option<Vec<Bytes>>, L
     };
     let count: u32 = count;
     let damaged =
-        |error: &str| LedgerError::Damaged(format!("log records cannot be read: {error}"));
-    let mut records = split(bytes.map_err(|error| damaged(&error))?.into())
+        |error: &dyn Display| schema::corrupt(format!("log records cannot be read: {error}"));
+    let bytes = bytes.map_err(|error| damaged(&error))?;
+    let mut records = split(bytes.into())
         .filter(|records| records.len() >= count as usize)
-        .ok_or_else(|| damaged("one ends early"))?;
+        .ok_or_else(|| damaged(&"one ends early"))?;
     records.truncate(count as usize);
     Ok(Some(records))
 }
@@ -294,17 +306,21 @@ pub(crate) fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
     Some(records)
 }
 
-/// Decompresses a block. The size that a damaged block names is not allocated if lz4 could not have produced it.
-pub(crate) fn decompress(block: &[u8]) -> Result<Vec<u8>, String> {
-    let (size, compressed) =
-        lz4_flex::block::uncompressed_size(block).map_err(|error| error.to_string())?;
-    if size / MAX_RATIO > compressed.len() {
-        return Err(format!("{} bytes cannot hold {size}", compressed.len()));
-    }
-    let bytes = lz4_flex::block::decompress(compressed, size).map_err(|error| error.to_string())?;
-    if bytes.len() == size {
-        Ok(bytes)
-    } else {
-        Err("the block ends early".to_owned())
-    }
+/// Compresses the records of a page.
+pub(crate) fn compress(records: &[u8]) -> Vec<u8> {
+    // Larger blocks take more memory than they save.
+    let info = FrameInfo::new()
+        .block_size(BlockSize::Max64KB)
+        .content_checksum(true);
+    let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+    let written = encoder.write_all(records);
+    let frame = written.map_err(Into::into).and_then(|()| encoder.finish());
+    frame.expect("memory takes whatever is written to it")
+}
+
+/// Decompresses the records of a page.
+pub(crate) fn decompress(frame: &[u8]) -> io::Result<Vec<u8>> {
+    let mut records = Vec::new();
+    FrameDecoder::new(frame).read_to_end(&mut records)?;
+    Ok(records)
 }

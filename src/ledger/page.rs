@@ -11,9 +11,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter};
+use super::file::OpenError;
 use super::known::{self, Known, Pruned};
 use super::labels::Labels;
-use super::open::{LedgerOptions, OpenError, open};
+use super::open::{LedgerOptions, open};
 use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
 use super::size::Size;
 use super::tail_state::TailState;
@@ -63,12 +64,9 @@ pub(super) struct Ledger {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Reads a file that may be empty, although it `was_used`.
-    pub(super) fn load(
-        options: LedgerOptions,
-        was_used: bool,
-    ) -> Result<(Self, LedgerState), OpenError> {
-        let connection = open(&options, was_used)?;
+    /// Opens a file, which may be empty, and reads it.
+    pub(super) fn load(options: LedgerOptions) -> Result<(Self, LedgerState), OpenError> {
+        let connection = open(&options)?;
         let path = options.shown_path().to_owned();
         let loaded = Self::read(connection, options);
         loaded.map_err(|error| OpenError::sqlite(&path, error))
@@ -271,14 +269,15 @@ impl Ledger {
         self.status.send_replace(status);
     }
 
-    /// Counts what fails.
+    /// Writes, and counts what fails.
     pub(super) fn counted<T>(
         &mut self,
         write: impl FnOnce(&mut Self) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        write(self).inspect_err(|_| {
+        write(self).map_err(|error| {
             self.status
                 .send_modify(|status| status.commit_failures += 1);
+            error.of_write()
         })
     }
 }

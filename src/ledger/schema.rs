@@ -11,7 +11,7 @@ use super::tail_state::TailState;
 use crate::util;
 
 /// The version of the schema.
-pub(super) const VERSION: i64 = 6;
+pub(super) const VERSION: i64 = 7;
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -51,7 +51,7 @@ CREATE TABLE pages (
     ids    BLOB NOT NULL
 ) STRICT;
 
--- The log records that wait, a row per page: its records as one lz4 block, and how many were acknowledged.
+-- The log records that wait, a row per page: its records as one lz4 frame, and how many were acknowledged.
 CREATE TABLE outbox (
     -- No number is used twice.
     page         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -132,14 +132,20 @@ pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     )
 }
 
-/// Checks that the pages of the file are whole; an error says what is damaged.
+/// Checks that tables and indexes are whole; an error says what is damaged. A quick check would leave out what a commit would meet later.
 pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
-    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if found == "ok" {
-        return Ok(());
+    let sql = "PRAGMA integrity_check(1)";
+    let found: String = connection.query_row(sql, [], |row| row.get(0))?;
+    match &*found {
+        "ok" => Ok(()),
+        _ => Err(corrupt(found)),
     }
+}
+
+/// The error of SQLite for damage.
+pub(super) fn corrupt(what: String) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-    Err(rusqlite::Error::SqliteFailure(code, Some(found)))
+    rusqlite::Error::SqliteFailure(code, Some(what))
 }
 
 /// Creates the tables and what they begin with, in one transaction.
@@ -169,7 +175,9 @@ pub(super) fn create(
         ],
     )?;
     write_tail(&transaction, &TailState::new(filters.to_owned()), None)?;
-    transaction.commit()
+    transaction.commit()?;
+    // From now on the header of the file itself says whose it is.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 /// Writes the tail's state, and through which time records are delivered.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::open::with_suffix;
+use super::file::with_suffix;
 use super::schema::WAL_BYTES;
 use super::{BUSY, Status};
 

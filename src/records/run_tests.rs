@@ -443,7 +443,7 @@ async fn a_state_file_that_cannot_be_written_makes_nothing_go_out_twice() {
         (bench.received(), bench.up()),
         (all_but(1000, &[]), Some(true))
     );
-    let message = "cannot use the state file: injected";
+    let message = "cannot write the state file: injected";
     assert_eq!(log.count(message), 1);
     assert_eq!(log.count("the state file works again"), 1);
 }

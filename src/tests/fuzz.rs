@@ -21,7 +21,9 @@ use otlp_logs::fuzz::{Answer, of_answer};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::ledger::{ActorPrivacy, Encode as _, RawRecord, RecordKind, decompress, split};
+use crate::ledger::{
+    ActorPrivacy, Encode as _, RawRecord, RecordKind, compress, decompress, split,
+};
 use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
 use crate::metrics::{ApiMetrics, Metrics};
@@ -314,8 +316,8 @@ pub fn state_file_block(data: &[u8]) {
         assert!(bytes.len() <= data.len() * MAX_RATIO, "{}", bytes.len());
         blocks.push(bytes);
     }
-    let compressed = lz4_flex::compress_prepend_size(data);
-    assert_eq!(decompress(&compressed).as_deref(), Ok(data));
+    let back = decompress(&compress(data)).ok();
+    assert_eq!(back.as_deref(), Some(data));
     let encoder = RecordEncoder::default();
     for block in blocks {
         if let Some(records) = split(block.clone().into()) {

@@ -9,6 +9,8 @@ mod support {
     pub(crate) mod busy;
     pub(crate) mod captured;
     pub(crate) mod collector_peer;
+    #[cfg(target_os = "linux")]
+    pub(crate) mod disk_faults;
     pub(crate) mod files;
     #[path = "../../crates/orgdata-api/tests/it/peer.rs"]
     pub(crate) mod http_peer;
@@ -27,6 +29,8 @@ mod compose;
 mod dashboards;
 mod dead_letters;
 mod deploy;
+#[cfg(target_os = "linux")]
+mod disk;
 mod docs;
 mod excluded;
 mod exposition;

@@ -185,7 +185,7 @@ impl Files {
 
     pub(super) fn remove(&mut self) {
         self.reader = None;
-        for suffix in ["", "-wal", "-shm", ".lock"] {
+        for suffix in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(with_suffix(&self.path, suffix));
         }
     }

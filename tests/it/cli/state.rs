@@ -1,12 +1,15 @@
 //! The state file: what cannot be opened is refused with what to do, and a damaged one is set aside.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use orgdata_simulator::{Running, Scope};
 
 use super::{UP, organization};
-use crate::support::binary::{Exporter, Launch, event_counts, exporter};
-use crate::support::collector_peer::Peer;
+use crate::support::binary::{Exporter, Launch, Scrape, event_counts, exporter};
+use crate::support::collector_peer::{Peer, Reply};
+
+const GAPS: &str = "orgdata_audit_gaps_total";
 
 async fn refused(launch: Launch, file: &str, status: i32, words: &str) {
     let words = format!("{file} | --state.path | {words}");
@@ -29,7 +32,8 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     let at = |name: &str| launch.dir().join(name);
     std::fs::create_dir(at("a-directory")).unwrap();
     std::fs::write(at("a-file"), "").unwrap();
-    for path in "a-directory missing/state.db a-file/state.db /proc/state.db".split(' ') {
+    let bad = "a-directory missing/state.db a-file/state.db /proc/state.db /dev/null /dev/full";
+    for path in bad.split(' ') {
         refused(launch.clone(), path, 2, ":memory:").await;
     }
     // The database of another program, and the file of a newer version that does not allow it, are not changed.
@@ -41,7 +45,7 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     let other = "CREATE TABLE precious (it TEXT); INSERT INTO precious VALUES ('still here')";
     let later = "UPDATE state SET schema_version = 9";
     let version =
-        "written by another version of this program (schema 9, not 6); run that version, or set";
+        "written by another version of this program (schema 9, not 7); run that version, or set";
     for (file, sql, words) in [
         ("other.db", other, "not a state file of this program"),
         ("newer.db", later, version),
@@ -55,22 +59,77 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     }
 }
 
-/// Without its lock file nothing keeps a second process out, but only one of them goes on.
+/// SQLite takes such a name for a URI.
+#[tokio::test]
+async fn a_path_that_looks_like_a_uri_is_a_path() {
+    let api = organization().await;
+    for name in ["file:state.db", "file:x.db?mode=memory", "file::memory:"] {
+        let launch = exporter(&api.base_url()).flag("--state.path", name);
+        let mut running = launch.start();
+        running.until_value(UP, 1.0).await;
+        api.add_events(2);
+        running.settled(2).await;
+        assert_eq!(running.stop().await, Some(0));
+        let again = launch.start();
+        assert_eq!(again.settled(2).await.value(GAPS), Some(0.0));
+        let files = std::fs::read_dir(launch.dir()).unwrap();
+        for file in files.map(Result::unwrap) {
+            let found = file.file_name().into_string().unwrap();
+            assert!(found.starts_with(name), "{found}");
+            let mode = file.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{found}");
+        }
+    }
+}
+
+/// No two processes use one file, whatever name they have for it. On a volume that knows no locks, the one that comes later goes on.
 #[tokio::test]
 async fn a_file_in_use_is_refused_and_a_process_whose_file_is_taken_over_ends_with_status_3() {
     let api = organization().await;
     let (launch, file, mut first) = started(&api).await;
-    refused(launch.clone(), "state.db", 3, "another process").await;
+    std::fs::hard_link(&file, file.with_file_name("hard.db")).unwrap();
+    std::os::unix::fs::symlink(&file, file.with_file_name("soft.db")).unwrap();
+    for name in ["state.db", "hard.db", "soft.db"] {
+        refused(launch.clone(), name, 3, "another process").await;
+    }
     assert_eq!(first.value(UP).await, Some(1.0));
-    std::fs::remove_file(file.with_extension("db.lock")).unwrap();
-    // A slash at the end makes no difference to the API.
-    let url = format!("{}/", api.base_url());
-    let second = exporter(&url).state(&file).start();
-    second.until_value(UP, 1.0).await;
+    let other = rusqlite::Connection::open(&file).unwrap();
+    let take_over = "UPDATE state SET fence = fence + 1";
+    other.execute_batch(take_over).unwrap();
     api.add_events(1);
     assert_eq!(first.ended().await, Some(3));
     assert!(first.stderr().text().contains("another process uses"));
-    second.settled(1).await;
+}
+
+/// Otherwise what it writes would be lost without a word at its next start.
+#[tokio::test]
+async fn a_file_that_is_deleted_or_replaced_ends_the_process_which_sends_what_it_has() {
+    for is_replaced in [false, true] {
+        let api = organization().await;
+        let peer = Peer::http(1 << 20).await;
+        let launch = exporter(&api.base_url()).on_disk();
+        let file = launch.dir().join("state.db");
+        let launch = launch.otlp("http/protobuf", &peer.url());
+        let mut running = launch.start();
+        running.until_value(UP, 1.0).await;
+        // The collector is away, and the records wait.
+        peer.reply(Reply::Http(503, "text/plain", "", Some("1")));
+        api.add_events(7);
+        let counted = |scrape: &Scrape| scrape.sum("orgdata_audit_events_total") == 7.0;
+        running.until("the events", counted).await;
+        if is_replaced {
+            let copy = file.with_file_name("copy.db");
+            std::fs::copy(&file, &copy).unwrap();
+            std::fs::rename(copy, &file).unwrap();
+        } else {
+            std::fs::remove_file(&file).unwrap();
+        }
+        assert_eq!(running.ended().await, Some(1));
+        let log = running.stderr().text();
+        let words = format!("{} was deleted or replaced", file.display());
+        assert!(log.lines().last().unwrap().contains(&words), "{log}");
+        assert_eq!(peer.taken_ids().len(), 7);
+    }
 }
 
 #[tokio::test]
@@ -101,11 +160,9 @@ async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
     let log = running.stderr().text() + &next.stderr().text();
     let names = std::fs::read_dir(file.parent().unwrap()).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let set_aside: Vec<_> = names
-        .filter(|name| name.starts_with("state.db.damaged-"))
-        .collect();
-    let are_named = set_aside.iter().all(|name| log.contains(name));
-    assert!(are_named && !set_aside.is_empty(), "{set_aside:?}: {log}");
+    let aside: Vec<_> = names.filter(|name| name.contains("damaged")).collect();
+    assert_eq!(aside, ["state.db.damaged"]);
+    assert!(log.contains("state.db.damaged"), "{log}");
 }
 
 /// As docs/operations.md says: from a running exporter, or the file of one that was stopped.

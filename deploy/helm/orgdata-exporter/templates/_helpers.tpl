@@ -245,7 +245,7 @@ volumeClaimTemplates:
       {{- end }}
       resources:
         requests:
-          # The file (state.maxSize), its write-ahead log, and copies of it that were found damaged and set aside.
+          # The file (state.maxSize), its write-ahead log, and a copy of it that was found damaged and set aside.
           storage: {{ .Values.persistence.size | quote }}
     status:
       phase: Pending

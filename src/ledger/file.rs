@@ -1,0 +1,253 @@
+//! The state file as a file: locked, still in its place, and set aside if it is damaged.
+//!
+//! The lock is on the file itself, so that a second process is refused whatever name it uses. The process opens the file once for it and keeps it
+//! open until its end, because closing a second descriptor would drop the locks that SQLite has on the file.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Seek as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::schema::APPLICATION_ID;
+use super::way_out;
+
+/// What is added to the name of a damaged file.
+const DAMAGED: &str = ".damaged";
+
+/// Where SQLite's header has the application id.
+const APPLICATION_ID_AT: u64 = 68;
+
+/// SQLite creates a file of this size beside the state file.
+const INDEX_BYTES: usize = 32 * 1024;
+
+/// A state file that no other process uses.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    file: File,
+    /// Absolute, without symbolic links.
+    path: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+}
+
+/// Why the ledger cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error(
+        "state file {0} is in use by another process; stop that one, or set --state.path to another file"
+    )]
+    Locked(PathBuf),
+    /// It cannot be used as it is; the text says why, and what to do.
+    #[error("{0}")]
+    Unusable(String),
+    /// It is damaged, and an earlier damaged copy is in the way.
+    #[error(
+        "state file {path} is damaged: {what}; to let a new one take its place, move the earlier damaged file {aside} away"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The copy.
+        aside: PathBuf,
+        /// What is damaged.
+        what: String,
+    },
+    /// The disk or SQLite failed; another attempt may succeed.
+    #[error("cannot open state file {path}: {error}; {}", way_out(error))]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        error: rusqlite::Error,
+    },
+}
+
+// === impl StateFile ===
+
+impl StateFile {
+    /// Opens the file and locks it. If it is missing, an empty one is created that no other user may read.
+    pub(super) fn claim(path: &Path) -> Result<Self, OpenError> {
+        check_regular(path)?;
+        let io = |error: io::Error| OpenError::io(path, &error);
+        let file = private().open(path).map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(io(error)),
+        }
+        Ok(Self {
+            path: path.canonicalize().map_err(io)?,
+            id: id(&file.metadata().map_err(io)?),
+            file,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reports whether the path still names this file. It does as long as nothing says otherwise: a disk can fail.
+    pub(super) fn is_in_place(&self) -> bool {
+        match self.path.metadata() {
+            Ok(metadata) => id(&metadata) == self.id,
+            Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        }
+    }
+
+    /// Reports whether the file was created by this program, which damage elsewhere in it does not change.
+    pub(super) fn is_ours(&self) -> io::Result<bool> {
+        let mut id = [0; 4];
+        match self.file.read_exact_at(&mut id, APPLICATION_ID_AT) {
+            Ok(()) => Ok(i64::from(u32::from_be_bytes(id)) == APPLICATION_ID),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the file and its write-ahead log from beginning to end. SQLite calls it damage if the disk cannot read them.
+    pub(super) fn read_through(&self) -> io::Result<()> {
+        let mut file = &self.file;
+        file.rewind()?;
+        io::copy(&mut file, &mut io::sink())?;
+        match File::open(with_suffix(&self.path, "-wal")) {
+            Ok(mut log) => io::copy(&mut log, &mut io::sink()).map(drop),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renames a damaged file and its write-ahead log, and begins an empty one. No connection to it may be open.
+    pub(super) fn set_aside(self, what: String) -> Result<Self, OpenError> {
+        let io = |error: io::Error| OpenError::io(&self.path, &error);
+        let aside = with_suffix(&self.path, DAMAGED);
+        if has_damaged_copy(&self.path) {
+            return Err(OpenError::Damaged {
+                path: self.path,
+                aside,
+                what,
+            });
+        }
+        std::fs::rename(&self.path, &aside).map_err(io)?;
+        // A new file must not begin with the log of another one.
+        let log = std::fs::rename(with_suffix(&self.path, "-wal"), with_suffix(&aside, "-wal"));
+        log.or_else(unless_missing).map_err(io)?;
+        let index = std::fs::remove_file(with_suffix(&self.path, "-shm"));
+        index.or_else(unless_missing).map_err(io)?;
+        tracing::error!(
+            file = %self.path.display(), aside = %aside.display(), error = what,
+            "the state file is damaged and was set aside"
+        );
+        Self::claim(&self.path)
+    }
+}
+
+// === impl OpenError ===
+
+impl OpenError {
+    pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        Self::Sqlite { path, error }
+    }
+
+    /// The file, or one beside it, could not be opened, locked or renamed.
+    pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
+        use rustix::io::Errno as E;
+        // They stay until the user changes something. Anything else may pass.
+        let lasting = [E::NOENT, E::ACCESS, E::PERM, E::ISDIR, E::NOTDIR, E::ROFS];
+        let lasting = lasting.into_iter().chain([E::NAMETOOLONG, E::LOOP]);
+        if lasting
+            .map(Some)
+            .any(|errno| errno == E::from_io_error(error))
+        {
+            return Self::unwritable(path, error);
+        }
+        let code = match error.kind() {
+            io::ErrorKind::StorageFull => rusqlite::ffi::SQLITE_FULL,
+            _ => rusqlite::ffi::SQLITE_IOERR,
+        };
+        let code = rusqlite::ffi::Error::new(code);
+        let error = rusqlite::Error::SqliteFailure(code, Some(error.to_string()));
+        Self::sqlite(path, error)
+    }
+
+    /// The file or its directory cannot be written.
+    fn unwritable(path: &Path, error: &dyn Display) -> Self {
+        Self::Unusable(format!(
+            "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
+            path.display()
+        ))
+    }
+
+    /// It is a directory, a device or the like.
+    fn irregular(path: &Path) -> Self {
+        Self::Unusable(format!(
+            "{} is not a regular file; set --state.path to a file, or to :memory:",
+            path.display()
+        ))
+    }
+
+    /// It does not exist.
+    pub(super) fn missing(path: &Path) -> Self {
+        Self::Unusable(format!(
+            "state file {} does not exist; set --state.path to the exporter's own, or run this in the exporter's directory",
+            path.display()
+        ))
+    }
+
+    pub(super) fn foreign(path: &Path) -> Self {
+        Self::Unusable(format!(
+            "{} is not a state file of this program; set --state.path to another file",
+            path.display()
+        ))
+    }
+}
+
+/// Checks that a path names a file or nothing.
+pub(super) fn check_regular(path: &Path) -> Result<(), OpenError> {
+    match path.metadata() {
+        Ok(metadata) if !metadata.is_file() => Err(OpenError::irregular(path)),
+        _ => Ok(()),
+    }
+}
+
+/// Reports whether a damaged file was set aside. A new file says then that it took its place.
+pub(super) fn has_damaged_copy(path: &Path) -> bool {
+    with_suffix(path, DAMAGED).exists()
+}
+
+/// Creates a file beside the state file, and deletes it again: SQLite does not say why it cannot create one.
+pub(super) fn probe(path: &Path) -> Result<(), OpenError> {
+    let beside = with_suffix(path, ".probe");
+    let created = private().open(&beside);
+    let written = created.and_then(|mut file| file.write_all(&[0; INDEX_BYTES]));
+    let removed = std::fs::remove_file(beside);
+    let done = written.and(removed);
+    done.map_err(|error| OpenError::io(path, &error))
+}
+
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(0o600);
+    options
+}
+
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn unless_missing(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
+}
