@@ -78,7 +78,8 @@ async fn a_rotated_key_works_without_a_restart() {
     }
     let page = until("the error on the landing page", async || {
         let (_, page) = exporter.get("/").await;
-        page.contains("unauthorized, HTTP 401").then_some(page)
+        page.contains("unauthorized; the log says more")
+            .then_some(page)
     })
     .await;
     assert!(!page.contains("the-old-key"), "{page}");

@@ -171,7 +171,7 @@ impl History {
 
 /// Returns the numbers of events, backdated entries and gaps.
 fn totals(scrape: &Scrape) -> [u64; 3] {
-    let names = ["events", "backdated", "gaps"];
+    let names = ["events", "entries_backdated", "gaps"];
     names.map(|name| scrape.sum(&format!("orgdata_audit_{name}_total")) as u64)
 }
 
