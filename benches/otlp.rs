@@ -249,7 +249,6 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let settings = LedgerOptions {
         max_size: 1 << 30,
         encoder: Arc::new(RecordEncoder::default()),
-        filters: String::new(),
         ..settings::ledger(Some(directory.path().join("state.db")), "http://localhost")
     };
     let (ledger, _) = LedgerHandle::open(settings).expect("a ledger");

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use exporter_web::{WebArgs, WebConfig};
 use jiff::Timestamp;
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
+use orgdata_exporter::audit::{Excluded, Settings as TailSettings, Start, Tail};
 use orgdata_exporter::endpoints;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
@@ -28,7 +29,6 @@ use orgdata_exporter::ledger::{
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
-use orgdata_exporter::tail::{Excluded, Settings as TailSettings, Start, Tail};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -249,7 +249,8 @@ async fn over_http(series: usize) {
         page_size: PAGE as u32,
         excluded: Excluded::default(),
     };
-    let mut tail = Tail::new(client, ledger, state, metrics.clone(), settings);
+    let mut tail =
+        Tail::new(client, ledger, state, metrics.clone(), settings).expect("a new ledger");
     peer.show(0);
     tail.round().await;
     peer.show(pages);
@@ -257,7 +258,7 @@ async fn over_http(series: usize) {
     let began = Instant::now();
     let ending = stop.clone();
     let tail = tokio::spawn(async move {
-        tail.hurry_poll();
+        tail.hurry_sweep();
         while !ending.is_cancelled() {
             tail.round().await;
         }

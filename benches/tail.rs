@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
+use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::records::RecordEncoder;
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
-use orgdata_exporter::tail::{Settings, Start, Tail};
 use secrecy::SecretString;
 use support::{Entry, PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
@@ -203,7 +203,6 @@ fn reader(
         ..settings::api(base_url)
     };
     let ledger_settings = LedgerOptions {
-        filters: api.filters.fingerprint(),
         outbox,
         encoder: Arc::new(RecordEncoder::default()),
         ..settings::ledger(Some(path.to_owned()), base_url)
@@ -216,7 +215,7 @@ fn reader(
         reread_interval,
         reread_window: Duration::from_secs(3600),
         page_size: PAGE as u32,
-        excluded: orgdata_exporter::tail::Excluded::default(),
+        excluded: orgdata_exporter::audit::Excluded::default(),
     };
     let tail = Tail::new(
         client.clone(),
@@ -224,7 +223,8 @@ fn reader(
         state,
         metrics.clone(),
         settings,
-    );
+    )
+    .expect("a new ledger");
     Reader {
         client,
         ledger,
@@ -287,7 +287,7 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
     let started = Usage::now();
     let wall = Instant::now();
     let expected = pages * PAGE as u64;
-    tail.hurry_poll();
+    tail.hurry_sweep();
     let counted = || {
         metrics
             .audit
@@ -314,7 +314,7 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
     }
     let requests = peer.requests();
     // Re-reads begin below the last poll.
-    tail.hurry_poll();
+    tail.hurry_sweep();
     settle(&mut tail).await;
     let reread = Usage::now();
     tail.hurry();
@@ -383,7 +383,7 @@ async fn sustained() {
         peer.show_entries(2 * EVENTS + EVENTS * poll / POLLS, apart);
         match poll % 20 {
             0 => tail.hurry(),
-            _ => tail.hurry_poll(),
+            _ => tail.hurry_sweep(),
         }
         settle(&mut tail).await;
         while ledger.backlog() > 0 {

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::Tail;
 use crate::cli::ExporterSettings;
 use crate::endpoints;
 use crate::health::{Health, Loop};
@@ -25,7 +26,6 @@ use crate::ledger::{
 use crate::metrics::Metrics;
 use crate::metrics::certificates::{Certificate, not_after_pem};
 use crate::records::Relay;
-use crate::tail::Tail;
 use crate::util::{self, lock};
 pub use failure::Failure;
 pub use scanning::scan_tickets;
@@ -183,7 +183,8 @@ impl<S: Export + 'static> Parts<S> {
         if let Some(audit) = settings.audit.clone() {
             metrics.loops.enable(Loop::Audit);
             let (client, ledger) = (client.clone(), ledger.clone());
-            let tail = Tail::new(client, ledger, state, metrics.clone(), audit);
+            let tail = Tail::new(client, ledger, state, metrics.clone(), audit)
+                .map_err(|error| Failure::at_run_time(error.to_string()))?;
             let (health, token) = (health.clone(), reading.clone());
             readers.spawn(tail.run(health, token));
         } else {

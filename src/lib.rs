@@ -21,6 +21,7 @@
 
 pub use orgdata_api as api;
 pub mod app;
+pub mod audit;
 pub mod cli;
 pub mod commands;
 pub mod endpoints;
@@ -30,7 +31,6 @@ pub mod ledger;
 pub mod metrics;
 pub mod records;
 pub mod shutdown;
-pub mod tail;
 pub use orgdata_simulator as simulator;
 pub mod telemetry;
 pub mod tickets;

@@ -12,10 +12,10 @@ use secrecy::SecretString;
 
 use super::flags::Flags;
 use super::values;
+use crate::audit::Exclude;
 use crate::ledger::{self, ActorPrivacy};
 use crate::records::{Delivery, RecordEncoder};
-use crate::tail::Exclude;
-use crate::{tail, tickets};
+use crate::{audit, tickets};
 
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
@@ -29,7 +29,7 @@ pub struct ExporterSettings {
     /// The API client.
     pub api: orgdata_api::Settings,
     /// The audit tail; `None` if it is off.
-    pub audit: Option<tail::Settings>,
+    pub audit: Option<audit::Settings>,
     /// The ticket scan; `None` if it is off.
     pub tickets: Option<tickets::Settings>,
     /// The state file.
@@ -69,13 +69,13 @@ impl ExporterSettings {
             flags.otlp.batch_size,
             env,
         )?;
-        let audit = flags.audit.enabled.then_some(tail::Settings {
+        let audit = flags.audit.enabled.then_some(audit::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
             reread_interval: flags.audit.reread_interval,
             reread_window: flags.audit.reread_window,
             page_size: flags.api.page_size,
-            excluded: tail::Excluded {
+            excluded: audit::Excluded {
                 metrics: Exclude::new(&flags.metrics.exclude_activity_types),
                 records: Exclude::new(&flags.otlp.exclude_activity_types),
             },
@@ -100,7 +100,7 @@ impl ExporterSettings {
         Ok(Self {
             audit,
             tickets,
-            ledger: ledger_settings(flags, &base_url, &filters, otlp.is_some())?,
+            ledger: ledger_settings(flags, &base_url, otlp.is_some())?,
             otlp,
             api: orgdata_api::Settings {
                 base_url,
@@ -160,7 +160,6 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
 fn ledger_settings(
     flags: &Flags,
     base_url: &BaseUrl,
-    filters: &Filters,
     outbox: bool,
 ) -> Result<ledger::LedgerOptions, String> {
     let paths = flags.otlp.redact.iter().map(|path| path.trim());
@@ -178,7 +177,6 @@ fn ledger_settings(
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,
         base_url: base_url.to_string(),
-        filters: filters.fingerprint(),
         outbox,
         actor_label: label,
         max_actors: flags.metrics.max_actors as usize,

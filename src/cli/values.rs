@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use orgdata_api::parse_time;
 
-use crate::tail::Start;
+use crate::audit::Start;
 
 /// The smallest limit of the state file, in bytes.
 const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
@@ -128,10 +128,13 @@ mod tests {
         let time = |text: &str| text.parse::<jiff::Timestamp>().expect("a time");
         let now = time("2026-03-01T12:00:00Z");
         for (text, floor) in [
-            ("now", now),
-            ("oldest", jiff::Timestamp::MIN),
-            ("1h 30m", time("2026-03-01T10:30:00Z")),
-            ("2026-01-31T00:00:00+01:00", time("2026-01-30T23:00:00Z")),
+            ("now", None),
+            ("oldest", Some(jiff::Timestamp::MIN)),
+            ("1h 30m", Some(time("2026-03-01T10:30:00Z"))),
+            (
+                "2026-01-31T00:00:00+01:00",
+                Some(time("2026-01-30T23:00:00Z")),
+            ),
         ] {
             let found = start(text).map(|start| start.from(now));
             assert_eq!(found, Ok(floor), "{text}");

@@ -90,22 +90,26 @@ async fn ask(mut url: Url) -> Result<String, String> {
         .tls_danger_accept_invalid_certs(true)
         .build()
         .map_err(|error| cause(&error))?;
-    let answer = client.get(url.clone()).send().await;
-    let mut answer = answer.map_err(|error| cause(&error))?;
-    // A TLS server answers plain HTTP with a 400. A change from http to https never fails.
-    if answer.status() == StatusCode::BAD_REQUEST && url.scheme() == "http" {
+    let mut answer = client.get(url.clone()).send().await;
+    // A TLS server answers plain HTTP with an alert. A change from http to https never fails.
+    if let Err(error) = &answer
+        && url.scheme() == "http"
+        && !error.is_connect()
+    {
+        let first = cause(error);
         let _ = url.set_scheme("https");
-        answer = match client.get(url).send().await {
-            Ok(answer) => answer,
+        answer = client.get(url).send().await;
+        match &answer {
             // The server is alive: it answered.
-            Err(_) => {
-                return Ok(
-                    "it accepts TLS only with a client certificate, which counts as healthy"
-                        .to_owned(),
-                );
+            Err(error) if cause(error).contains("CertificateRequired") => {
+                let said = "it accepts TLS only with a client certificate, which counts as healthy";
+                return Ok(said.to_owned());
             }
-        };
+            Err(_) => return Err(first),
+            Ok(_) => {}
+        }
     }
+    let mut answer = answer.map_err(|error| cause(&error))?;
     match answer.status() {
         status if status.is_success() => Ok("healthy".to_owned()),
         status @ (StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) => {

@@ -206,7 +206,7 @@ pub(super) fn move_queued(
             arrived_at,
             trace: None,
         };
-        moved += outbox::push(transaction, encoder, std::iter::once(record), None)?;
+        moved += outbox::push(transaction, encoder, std::iter::once(record))?;
         bytes += json.len();
         last = Some(row.get::<_, i64>(0)?);
     }

@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, SetOnce, watch};
 
+use super::commit::{Ledger, LedgerState};
 use super::file::{OpenError, StateFile, probe};
 use super::known::Known;
 use super::open::{self, LedgerOptions};
 use super::outbox::{OutboxRecord, Settled};
-use super::page::{Ledger, LedgerState, state};
 use super::size::Size;
-use super::types::{Changes, Commit, EventId, Standing};
+use super::types::{Changes, Commit, EventId, Seen};
 use super::{LedgerError, Status};
 use crate::util::{blocking, lock};
 
@@ -28,6 +29,8 @@ struct Inner {
     status: watch::Receiver<Status>,
     size: Arc<Size>,
     outbox_grew: Notify,
+    /// Since when older entries are still to be read.
+    waiting_since: Mutex<Option<Timestamp>>,
     instance_id: String,
     /// Unlocked after the ledger is closed; `None` in memory.
     file: Option<StateFile>,
@@ -54,6 +57,7 @@ impl LedgerHandle {
             ledger: Mutex::new(ledger),
             file,
             outbox_grew: Notify::new(),
+            waiting_since: Mutex::default(),
             instance_id: state.instance_id.clone(),
             fatal: SetOnce::new(),
         };
@@ -72,19 +76,27 @@ impl LedgerHandle {
         Ok(changes)
     }
 
-    /// Returns what the ledger knows of these entries while the sweep of this number is the current one.
-    pub fn standing(&self, ids: impl IntoIterator<Item = EventId>, sweep: i64) -> Vec<Standing> {
+    /// Returns what the ledger knows of these entries.
+    pub fn seen(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<Seen> {
         let known = lock(&self.inner.known);
         let ids = ids.into_iter();
-        ids.map(|id| known.standing(id, sweep)).collect()
+        ids.map(|id| known.seen(id)).collect()
     }
 
-    /// Reads again what the ledger holds for the tail, without the series.
+    /// Reads the file again after a commit that failed, without the series.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn state(&self) -> Result<LedgerState, LedgerError> {
-        self.call(|ledger| Ok(state(&ledger.connection)?)).await
+    pub async fn reload(&self) -> Result<LedgerState, LedgerError> {
+        self.call(Ledger::reload).await
+    }
+
+    /// Notes since when older entries are still to be read, by this machine's clock: until they are, but not for long, records wait.
+    pub fn wait_since(&self, since: Option<Timestamp>) {
+        let before = std::mem::replace(&mut *lock(&self.inner.waiting_since), since);
+        if before.is_some() && since.is_none() {
+            self.inner.outbox_grew.notify_one();
+        }
     }
 
     /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
@@ -118,7 +130,8 @@ impl LedgerHandle {
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.call(move |ledger| ledger.batch(skip, max_records, max_bytes))
+        let since = *lock(&self.inner.waiting_since);
+        self.call(move |ledger| ledger.batch(since, skip, max_records, max_bytes))
             .await
     }
 

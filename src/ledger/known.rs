@@ -1,25 +1,19 @@
-//! The known ids, in memory and in the file, and which of them are kept: those that a poll, a sweep or a re-read can meet again.
-
-use std::collections::BTreeMap;
+//! The known ids, in memory and in the file, and which of them are kept: those that a sweep or a pass can meet again.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, Transaction, params};
 
-use super::types::{Commit, EventId, EventIds, Standing};
+use super::types::{Commit, EventId, EventIds, Prune, Seen};
 use super::{micros, timestamp};
 
-/// The ids of this many entries of the last sweeps are never pruned: one of them ends the next sweep.
-const MIN_IDS: i64 = 10_000;
-
 /// Beyond this number the oldest ids go anyway.
-const MAX_IDS: i64 = 2_000_000;
+const MAX_IDS: usize = 2_000_000;
 
 /// The ids that the ledger knows.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     settled: EventIds,
-    /// The others, by the numbers of their sweeps.
-    unsettled: BTreeMap<i64, EventIds>,
+    unsettled: EventIds,
 }
 
 /// Ids that are no longer kept.
@@ -33,34 +27,53 @@ pub(super) struct Pruned {
 // === impl Known ===
 
 impl Known {
-    /// Reads the ids of the file, while the sweep of this number is the current one.
-    pub(super) fn load(connection: &Connection, number: i64) -> rusqlite::Result<Self> {
+    /// Reads the ids of the file.
+    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
         let mut known = Self::default();
-        let mut pages = connection.prepare("SELECT sweep, ids FROM pages")?;
+        let mut pages =
+            connection.prepare("SELECT page <= settled_page, ids FROM pages JOIN state")?;
         let mut rows = pages.query([])?;
         while let Some(row) = rows.next()? {
-            known.learn(ids(row, 1)?, row.get(0)?);
+            let is_settled = row.get(0)?;
+            let known = if is_settled {
+                &mut known.settled
+            } else {
+                &mut known.unsettled
+            };
+            known.extend(ids(row, 1)?);
         }
-        known.settle(number);
         Ok(known)
     }
 
-    /// Returns what is known of an entry while the sweep of this number is the current one.
-    pub(super) fn standing(&self, id: EventId, number: i64) -> Standing {
-        let mut unsettled = self.unsettled.iter();
-        match unsettled.find(|(_, ids)| ids.contains(&id)) {
-            None if !self.settled.contains(&id) => Standing::Unknown,
-            Some((sweep, _)) if *sweep > number => Standing::Upper,
-            Some((sweep, _)) if *sweep == number => Standing::Current,
-            _ => Standing::Settled,
+    /// Returns what is known of an entry.
+    pub(super) fn seen(&self, id: EventId) -> Seen {
+        if self.settled.contains(&id) {
+            Seen::Settled
+        } else if self.unsettled.contains(&id) {
+            Seen::Unsettled
+        } else {
+            Seen::Unknown
         }
     }
 
-    /// Follows a commit: adds the entries that its sweep has met, settles those of all sweeps before the current one, and removes what was
-    /// pruned.
-    pub(super) fn follow(&mut self, commit: &Commit, number: i64, pruned: &Pruned) {
-        self.learn(commit.entries.iter().map(|entry| entry.id), commit.sweep);
-        self.settle(number);
+    /// Reports whether there are more than may be kept.
+    pub(super) fn is_over(&self) -> bool {
+        self.settled.len() > MAX_IDS
+    }
+
+    /// Follows a commit.
+    pub(super) fn follow(&mut self, commit: &Commit, pruned: &Pruned) {
+        if !commit.forgets {
+            let ids = commit.entries.iter().map(|entry| entry.id);
+            self.unsettled.extend(ids);
+        }
+        if commit.settles {
+            // The smaller set moves.
+            if self.unsettled.len() > self.settled.len() {
+                std::mem::swap(&mut self.unsettled, &mut self.settled);
+            }
+            self.settled.extend(self.unsettled.drain());
+        }
         for id in &pruned.ids {
             self.settled.remove(id);
         }
@@ -68,64 +81,75 @@ impl Known {
             self.settled.shrink_to_fit();
         }
     }
-
-    fn learn(&mut self, ids: impl Iterator<Item = EventId>, sweep: i64) {
-        self.unsettled.entry(sweep).or_default().extend(ids);
-    }
-
-    fn settle(&mut self, number: i64) {
-        while let Some(first) = self.unsettled.first_entry()
-            && *first.key() < number
-        {
-            let mut ids = first.remove();
-            // The smaller set moves.
-            if ids.len() > self.settled.len() {
-                std::mem::swap(&mut ids, &mut self.settled);
-            }
-            self.settled.extend(ids);
-        }
-    }
 }
 
 /// Writes the ids of a commit.
 pub(super) fn write(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
-    let Some(newest) = commit.entries.iter().map(|entry| entry.created_at).max() else {
-        return Ok(());
-    };
-    let ids = commit.entries.iter().map(|entry| entry.id.0.to_le_bytes());
-    let ids: Vec<u8> = ids.flatten().collect();
-    transaction
-        .prepare_cached("INSERT INTO pages (sweep, newest, ids) VALUES (?1, ?2, ?3)")?
-        .execute(params![commit.sweep, micros(newest), ids])?;
-    transaction
-        .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
-        .execute([micros(newest)])?;
+    let newest = commit.entries.iter().map(|entry| entry.created_at).max();
+    if let Some(newest) = newest.map(micros) {
+        if !commit.forgets {
+            let ids = commit.entries.iter().map(|entry| entry.id.0.to_le_bytes());
+            let ids: Vec<u8> = ids.flatten().collect();
+            transaction
+                .prepare_cached("INSERT INTO pages (newest, ids) VALUES (?1, ?2)")?
+                .execute(params![newest, ids])?;
+        }
+        transaction
+            .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
+            .execute([newest])?;
+    }
+    if commit.settles {
+        transaction
+            .prepare_cached(
+                "UPDATE state SET settled_page = (SELECT coalesce(max(page), 0) FROM pages)",
+            )?
+            .execute([])?;
+    }
     Ok(())
 }
 
-/// Deletes the ids of settled pages that are older than `before`, without the newest 10,000 of these, which a re-read may meet below its
-/// floor; and of pages beyond the maximum, unless they are dated ahead. The watermark keeps their entries from being counted again.
+/// Deletes settled ids that are no longer needed, and the oldest ones if there are too many, unless they are dated ahead. The watermark keeps
+/// their entries from being counted again.
 pub(super) fn prune(
     transaction: &Transaction<'_>,
-    before: Timestamp,
-    sweep: i64,
+    prune: Option<&Prune>,
+    is_over: bool,
     now: Timestamp,
 ) -> rusqlite::Result<Pruned> {
     let mut pruned = Pruned::default();
-    let mut delete = transaction.prepare_cached(
-        "DELETE FROM pages WHERE sweep < ?1 AND page IN (
-             SELECT page FROM (
-                 SELECT page, newest, sum(length(ids) / 8) OVER newest_first AS ids, length(ids) / 8 AS own,
-                        sum(iif(newest < ?3, length(ids) / 8, 0)) OVER newest_first AS older
-                 FROM pages WINDOW newest_first AS (ORDER BY sweep DESC, newest DESC, page)
-             ) WHERE (newest < ?3 AND older - own >= ?2) OR (newest <= ?5 AND ids > ?4)
-         ) RETURNING newest, ids",
-    )?;
-    let (before, now) = (micros(before), micros(now));
-    let mut rows = delete.query((sweep, MIN_IDS, before, MAX_IDS, now))?;
-    while let Some(row) = rows.next()? {
-        pruned.newest = pruned.newest.max(Some(timestamp(row.get(0)?)));
-        pruned.ids.extend(ids(row, 1)?);
+    let mut pages = Vec::new();
+    if let Some(Prune { before, met }) = prune {
+        let mut old = transaction.prepare_cached(
+            "SELECT page, ids FROM pages JOIN state WHERE page <= settled_page AND newest < ?1",
+        )?;
+        let mut rows = old.query([micros(*before)])?;
+        while let Some(row) = rows.next()? {
+            if !ids(row, 1)?.any(|id| met.contains(&id)) {
+                pages.push(row.get(0)?);
+            }
+        }
+    }
+    if is_over {
+        let mut oldest = transaction.prepare_cached(
+            "SELECT page FROM (
+                 SELECT page, newest, sum(length(ids) / 8) OVER (ORDER BY newest DESC, page) AS ids
+                 FROM pages JOIN state WHERE page <= settled_page
+             ) WHERE ids > ?1 AND newest <= ?2",
+        )?;
+        let mut rows = oldest.query(params![MAX_IDS as u64, micros(now)])?;
+        while let Some(row) = rows.next()? {
+            pages.push(row.get(0)?);
+        }
+    }
+    let mut delete =
+        transaction.prepare_cached("DELETE FROM pages WHERE page = ?1 RETURNING newest, ids")?;
+    for page in pages {
+        let page: i64 = page;
+        let mut rows = delete.query([page])?;
+        while let Some(row) = rows.next()? {
+            pruned.newest = pruned.newest.max(Some(timestamp(row.get(0)?)));
+            pruned.ids.extend(ids(row, 1)?);
+        }
     }
     if let Some(newest) = pruned.newest {
         transaction.execute(

@@ -22,8 +22,6 @@ pub(super) struct World {
     pub(super) zero_hold: Duration,
     pub(super) metrics: Metrics,
     open: Option<(LedgerHandle, LedgerState)>,
-    /// The tail's state of the last commit.
-    pub(super) tail: TailState,
 }
 
 // === impl World ===
@@ -49,7 +47,6 @@ impl World {
             zero_hold: Duration::ZERO,
             metrics: Metrics::new(Duration::ZERO),
             open: None,
-            tail: TailState::default(),
         };
         world.restart();
         world
@@ -62,13 +59,12 @@ impl World {
         self.metrics = Metrics::new(self.zero_hold);
         let held = state.counted.clone();
         self.metrics.audit.restore(held, state.events);
-        self.tail = state.tail.clone();
         self.open = Some((ledger, state));
     }
 
     /// Reports which entries are known.
     pub(super) fn holds<const N: usize>(&self, ids: [EventId; N]) -> [bool; N] {
-        ids.map(|id| self.ledger().standing([id], self.tail.number) != [Standing::Unknown])
+        ids.map(|id| self.ledger().seen([id]) != [Seen::Unknown])
     }
 
     fn refused(&self) -> OpenError {
@@ -102,24 +98,12 @@ impl World {
         sizes.map(|file| file.len()).sum()
     }
 
-    /// Commits a page of a sweep that it ends, if none is open.
-    pub(super) async fn commit(&mut self, commit: Commit) -> Result<(), LedgerError> {
-        self.commit_of(self.tail.number, commit).await
-    }
-
-    /// Commits a page of this sweep.
-    pub(super) async fn commit_of(
-        &mut self,
-        sweep: i64,
-        mut commit: Commit,
-    ) -> Result<(), LedgerError> {
-        let mut tail = self.tail.clone();
-        commit.sweep = sweep;
-        tail.number += i64::from(tail.sweep.is_none());
-        commit.tail = Some(tail.clone());
+    /// Commits a page that is settled.
+    pub(super) async fn commit(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
+        commit.settles = true;
+        commit.tail = Some("{}".to_owned());
         let changes = self.ledger().commit(commit).await?;
         self.metrics.audit.publish(changes);
-        self.tail = tail;
         Ok(())
     }
 
@@ -266,22 +250,28 @@ async fn a_year_of_events_leaves_a_bounded_file_and_a_watermark() {
         let at = start + DAY * day;
         let mut commit = page(u64::from(day) * 1000, 1000, at);
         commit.server_time = at;
-        commit.prune_before = Some(at - Duration::from_secs(7200));
+        commit.prune = Some(Prune {
+            before: at - Duration::from_secs(7200),
+            // A pass has met the entries of the day before.
+            met: [entry((u64::from(day) * 1000).saturating_sub(1), start).id]
+                .into_iter()
+                .collect(),
+        });
         world.commit(commit).await.unwrap();
         let oldest = entry(u64::from(day) * 1000, start).id;
         assert_eq!(world.holds([oldest]), [true]);
     }
     assert_eq!(world.counted(), 365_000);
-    let pruned = world.ledger().state().await.unwrap().pruned;
+    let pruned = world.ledger().reload().await.unwrap().pruned;
     let pruned = pruned.expect("ids were pruned");
     let newest = start + DAY * 364 - Duration::from_secs(7200);
     assert!(pruned > start + DAY * 300 && pruned <= newest, "{pruned}");
     assert!(world.bytes() < 5 * MIB, "{} bytes", world.bytes());
     let ids = [0, 350_000, 364_999].map(|number| entry(number, start).id);
-    // Ten thousand stay, however old they are.
+    // What the pass has met stays, however old it is.
     let held = [false, false, true];
     assert_eq!(world.holds(ids), held);
-    assert_eq!(world.holds([entry(355_000, start).id]), [true]);
+    assert_eq!(world.holds([entry(363_000, start).id]), [true]);
     world.restart();
     assert_eq!(world.holds(ids), held);
 }
@@ -381,10 +371,9 @@ async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
         }
     };
     let sql = |sql: &'static str| move |world: &mut World| world.change(sql);
-    let damages: [&dyn Fn(&mut World); 8] = [
+    let damages: [&dyn Fn(&mut World); 7] = [
         &sql("DROP TABLE pages; DROP TABLE outbox"),
         &sql("DROP TABLE state"),
-        &sql("UPDATE state SET tail = 'no JSON'"),
         &sql("ALTER TABLE state DROP COLUMN pruned_at"),
         // One byte of a log record, and an index that lacks a row: SQLite does not notice them by a quick check.
         &sql(

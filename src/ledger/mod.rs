@@ -4,11 +4,12 @@
 //! Counters are published only after the commit that holds them. After any crash the file holds an earlier
 //! consistent state, and the API replays the rest.
 //!
-//! Each file uses only those before it: `types` and `tail_state` are what goes in and out, `schema` has the tables; `known`,
+//! Each file uses only those before it: `types` is what goes in and out, `schema` has the tables; `known`,
 //! `labels` and `outbox` each keep one of them with what is in memory of it; `file` is the file with its lock, `open` checks what is in it;
-//! then come `dead_letters`, `size`, and `page` with the transaction; `beside` is for other processes, and `handle` for everybody else.
+//! then come `dead_letters`, `size`, and `commit` with the transaction; `beside` is for other processes, and `handle` for everybody else.
 
 mod beside;
+mod commit;
 mod dead_letters;
 mod file;
 mod handle;
@@ -16,10 +17,8 @@ mod known;
 mod labels;
 mod open;
 mod outbox;
-mod page;
 mod schema;
 mod size;
-mod tail_state;
 mod types;
 
 use std::path::PathBuf;
@@ -28,17 +27,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use beside::Summary;
+pub use commit::LedgerState;
 pub use dead_letters::{DeadLetter, DeadLetters, StoredLetter};
 pub use file::OpenError;
 pub use handle::LedgerHandle;
 pub use labels::{ActorPrivacy, MAX_ACTIVITY_TYPES, MAX_LABEL};
 pub use open::LedgerOptions;
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
-pub use page::LedgerState;
-pub use tail_state::{FirstPass, History, OpenSweep, TailState};
 pub use types::{
     ActorRef, Changes, Commit, DeadReason, Disposition, EventId, EventLabels, Gap, GapReason,
-    NewEntry, NewEvent, OtherOrganization, RecordKind, SharedText, Standing, Total, TraceContext,
+    NewEntry, NewEvent, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total,
+    TraceContext,
 };
 
 pub(crate) use labels::label_value;

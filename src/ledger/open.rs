@@ -23,8 +23,6 @@ pub struct LedgerOptions {
     pub max_size: u64,
     /// The API's base address.
     pub base_url: String,
-    /// The filters' fingerprint.
-    pub filters: String,
     /// Whether records are kept for a collector.
     pub outbox: bool,
     /// Makes the log records.
@@ -63,7 +61,7 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     let connection = connect(options.path.as_deref()).map_err(sqlite)?;
     if schema::is_empty(&connection).map_err(sqlite)? {
         let recreated = options.path.as_deref().is_some_and(has_damaged_copy);
-        let created = schema::create(&connection, &options.base_url, &options.filters, recreated);
+        let created = schema::create(&connection, &options.base_url, recreated);
         created.map_err(sqlite)?;
         return Ok(connection);
     }

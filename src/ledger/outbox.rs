@@ -1,8 +1,8 @@
 //! The outbox: encoded log records that wait for the collector.
 //!
-//! A row holds the records of one page as an lz4 frame, whose checksum finds damage that SQLite does not notice. Rows are sent in the order of their oldest creation time; a row is deleted when
-//! all of its records are delivered or rejected, and otherwise remembers how many were. The records of an open sweep and of an incomplete
-//! history wait, for at most ten minutes or until the file is full, so that records leave in order of creation.
+//! A row holds the records of one page as an lz4 frame, whose checksum finds damage that SQLite does not notice. Rows are sent in the order of
+//! their oldest creation time; a row is deleted when all of its records are delivered or rejected, and otherwise remembers how many were. While
+//! older entries are still to be read, records wait, for at most ten minutes or until the file is full, so that they leave in order of creation.
 
 use std::fmt::Display;
 use std::io::{self, Read as _, Write as _};
@@ -12,13 +12,12 @@ use jiff::{SignedDuration, Timestamp};
 use lz4_flex::frame::{BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::tail_state::TailState;
-use super::types::{DeadReason, HISTORY, RecordKind, TraceContext};
+use super::types::{DeadReason, RecordKind, TraceContext};
 use super::{LedgerError, micros, schema, timestamp};
 use crate::util;
 
-/// Records wait this long for an open sweep or an incomplete history.
-const MAX_HOLD: SignedDuration = SignedDuration::from_mins(10);
+/// Records wait this long for older ones that are still to be read.
+const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Turns JSON into log records.
 pub trait Encode: Send + Sync {
@@ -81,70 +80,52 @@ pub struct Settled {
 /// What is kept in memory of the outbox.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// The current sweep, since when it is open, and since when the history is incomplete.
-    pub(super) sweep: i64,
-    sweep_since: Option<Timestamp>,
-    history_since: Option<Timestamp>,
-    /// The file was full while records were held back. Until sweep and history are complete it would fill again at once.
+    /// The file was full while records waited. Until all is read it would fill again at once.
     is_released: bool,
     /// The page that was read last: a request may end within it.
     open_page: Option<(i64, Vec<Bytes>)>,
 }
 
-/// Returns the time up to which the records of all entries are delivered: until the tail is complete, or the oldest record that waits was
-/// created. There is none before the history is complete.
+/// Returns the time up to which the records of all entries are delivered: that up to which all entries are in the file, or before the oldest
+/// record that waits was created.
 pub(super) fn delivered_through(
     transaction: &Transaction<'_>,
-    tail: &TailState,
+    complete_through: Option<Timestamp>,
 ) -> rusqlite::Result<Option<Timestamp>> {
-    if tail.first.is_some() || tail.history.is_some() {
-        return Ok(None);
-    }
     let oldest: Option<i64> = transaction
         .prepare_cached("SELECT min(oldest) FROM outbox")?
         .query_row([], |row| row.get(0))?;
     let before = oldest.map(|oldest| timestamp(oldest - 1));
-    Ok(tail
-        .complete_through
-        .map(|through| before.map_or(through, |before| before.min(through))))
+    Ok(complete_through.map(|through| before.map_or(through, |before| before.min(through))))
 }
 
 // === impl Outbox ===
 
 impl Outbox {
-    /// Follows the state of the tail, for which records wait.
-    pub(super) fn follow(&mut self, tail: &TailState) {
-        self.sweep = tail.number;
-        self.sweep_since = tail.sweep.as_ref().map(|open| open.opened_at);
-        self.history_since = tail.history.as_ref().map(|history| history.opened_at);
-        self.is_released &= self.sweep_since.is_some() || self.history_since.is_some();
-    }
-
-    /// Reads the oldest records that may be sent, without the first `skip`.
+    /// Reads the oldest records that may be sent, without the first `skip`. Older entries are still to be read since `waiting_since`, by this
+    /// machine's clock; `None` if none are.
     pub(super) fn batch(
         &mut self,
         connection: &Connection,
+        waiting_since: Option<Timestamp>,
         is_full: bool,
         mut skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.is_released |= is_full;
-        let is_over = |since: Option<Timestamp>| {
-            let is_long = |since| util::now().duration_since(since) >= MAX_HOLD;
-            self.is_released || since.is_none_or(is_long)
-        };
-        let is_sweep_over = is_over(self.sweep_since);
-        let sweep = if is_sweep_over { i64::MAX } else { self.sweep };
-        let waits = (sweep, HISTORY, is_over(self.history_since));
+        self.is_released = waiting_since.is_some() && (self.is_released || is_full);
+        let is_short = |since| util::now().duration_since(since).abs() < MAX_WAIT;
+        if !self.is_released && waiting_since.is_some_and(is_short) {
+            return Ok(Vec::new());
+        }
         let (mut records, mut bytes) = (Vec::new(), 0);
         let mut cached = self.open_page.take();
         // Without the blocks, so that those of skipped pages are not read.
         let mut pages = connection.prepare_cached(
             "SELECT page, arrived, acknowledged, records FROM outbox
-             WHERE sweep IS NULL OR (sweep < ?1 AND (sweep != ?2 OR ?3)) ORDER BY oldest, newest, page",
+             ORDER BY oldest, newest, page",
         )?;
-        let mut rows = pages.query(waits)?;
+        let mut rows = pages.query([])?;
         while let Some(row) = rows.next()? {
             let (page, arrived_at): (i64, _) = (row.get(0)?, timestamp(row.get(1)?));
             let (acknowledged, end): (u32, u32) = (row.get(2)?, row.get(3)?);
@@ -209,12 +190,11 @@ impl Outbox {
     }
 }
 
-/// Adds records that arrived together and wait for the end of this sweep, or of the history; `None` if for nothing. Returns how many.
+/// Adds records that arrived together. Returns how many.
 pub(super) fn push<'a>(
     transaction: &Transaction<'_>,
     encoder: &dyn Encode,
     records: impl Iterator<Item = RawRecord<'a>> + Clone,
-    sweep: Option<i64>,
 ) -> rusqlite::Result<u64> {
     let times = || records.clone().map(|record| record.created_at);
     let Some((oldest, newest)) = times().min().zip(times().max()) else {
@@ -230,12 +210,11 @@ pub(super) fn push<'a>(
     }
     transaction
         .prepare_cached(
-            "INSERT INTO outbox (oldest, newest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO outbox (oldest, newest, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
         .execute(params![
             micros(oldest),
             micros(newest),
-            sweep,
             micros(arrived_at),
             count,
             compress(&bytes)

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 
 use super::ledger_tests::{MIB, World, entry, gap, json, page, raw};
-use super::types::HISTORY;
 use super::*;
 use crate::metrics::audit::Total;
 use crate::support::settings::alone;
@@ -108,71 +107,56 @@ async fn a_witness_leaves_out_of_order() {
     assert_eq!(world.drain().await, left);
 }
 
-/// Records of an open sweep wait until it ends, so that those below leave first.
+/// Records wait while older entries are still to be read, so that these leave first.
 #[tokio::test]
-async fn records_of_an_open_sweep_wait_for_it() {
-    let mut world = World::new();
+async fn records_wait_for_older_ones_for_ten_minutes() {
     let now = Timestamp::now();
     let at = |second: i64| now + jiff::SignedDuration::from_secs(second);
-    world.commit(page(0, 2, at(0))).await.unwrap();
-    world.tail.sweep = Some(OpenSweep {
-        opened_at: now,
-        ..OpenSweep::default()
-    });
+    let mut world = World::new();
+    world.ledger().wait_since(Some(now));
     world.commit(page(4, 2, at(2))).await.unwrap();
-    assert_eq!(world.batch(100).await.len(), 2);
-    world.restart();
-    assert_eq!((world.batch(100).await.len(), world.backlog()), (2, 4));
-    world.tail.sweep = None;
+    world.commit(page(0, 2, at(0))).await.unwrap();
+    assert_eq!((world.batch(100).await.len(), world.backlog()), (0, 4));
+    world.ledger().wait_since(None);
     world.commit(page(2, 2, at(1))).await.unwrap();
     assert_eq!(world.drain().await, raw(0, 6));
-}
-
-#[tokio::test]
-async fn records_wait_for_an_open_sweep_and_for_history_for_ten_minutes() {
-    let now = Timestamp::now();
-    let ago = |minutes: i64| now - jiff::SignedDuration::from_mins(minutes);
-    for (opened, waits) in [(ago(9), true), (ago(11), false)] {
-        for is_history in [false, true] {
-            let mut world = World::new();
-            if is_history {
-                let history = History {
-                    opened_at: opened,
-                    ..History::default()
-                };
-                world.tail.history = Some(history);
-            } else {
-                world.tail.sweep = Some(OpenSweep {
-                    opened_at: opened,
-                    ..OpenSweep::default()
-                });
-            }
-            let sweep = if is_history { HISTORY } else { 1 };
-            let commit = page(0, 1, now);
-            world.commit_of(sweep, commit).await.unwrap();
-            assert_eq!(
-                world.batch(1).await.is_empty(),
-                waits,
-                "{opened}, {is_history}"
-            );
-        }
+    for (minutes, waits) in [(9, true), (11, false), (-11, false)] {
+        let since = now - jiff::SignedDuration::from_mins(minutes);
+        let mut world = World::new();
+        world.ledger().wait_since(Some(since));
+        world.page(0, 1).await;
+        assert_eq!(world.batch(1).await.is_empty(), waits, "{minutes}");
     }
 }
 
 #[tokio::test]
 async fn a_full_file_holds_no_records_back() {
     let mut world = World::new();
-    world.tail.history = Some(History {
-        opened_at: Timestamp::MAX,
-        ..History::default()
-    });
-    let mut next = 0;
-    while !world.ledger().is_full().await {
-        let commit = page(next, 1000, Timestamp::now());
-        world.commit_of(HISTORY, commit).await.unwrap();
-        next += 1000;
-    }
+    world.ledger().wait_since(Some(Timestamp::now()));
+    world.fill(0).await;
     assert_eq!(world.batch(10).await.len(), 10);
+}
+
+#[tokio::test]
+async fn what_was_committed_is_settled_when_a_sweep_ends_and_after_a_restart() {
+    let mut world = World::new();
+    let ids = [0, 1, 2].map(|number| entry(number, Timestamp::UNIX_EPOCH).id);
+    for settles in [false, true, false] {
+        let number = world.counted();
+        let mut commit = page(number, 1, Timestamp::now());
+        commit.settles = settles;
+        world.ledger().commit(commit).await.unwrap();
+        world.restart();
+    }
+    let mut history = page(3, 1, Timestamp::now());
+    history.forgets = true;
+    world.ledger().commit(history).await.unwrap();
+    let expected = [Seen::Settled, Seen::Settled, Seen::Unsettled];
+    assert_eq!(world.ledger().seen(ids), expected);
+    world.restart();
+    assert_eq!(world.ledger().seen(ids), expected);
+    let forgotten = entry(3, Timestamp::UNIX_EPOCH).id;
+    assert_eq!(world.ledger().seen([forgotten]), [Seen::Unknown]);
 }
 
 #[tokio::test]
@@ -348,7 +332,7 @@ async fn a_reader_that_prevents_truncation_stops_the_file_at_the_limit() {
             break;
         }
         assert!(look < 1000, "it stays full");
-        world.ledger().state().await.unwrap();
+        world.ledger().reload().await.unwrap();
     }
     world.page(committed, 1000).await;
     assert_eq!(world.counted(), committed + 1000);
@@ -358,7 +342,7 @@ async fn a_reader_that_prevents_truncation_stops_the_file_at_the_limit() {
 async fn a_full_disk_changes_nothing_until_there_is_room() {
     let mut world = World::new();
     world.page(0, 1000).await;
-    let before = format!("{:?}", world.ledger().state().await.unwrap());
+    let before = format!("{:?}", world.ledger().reload().await.unwrap());
     world.ledger().pretend_full(true).await.unwrap();
     for attempt in 1..=3 {
         let mut commit = page(1000, 1000, Timestamp::now());
@@ -373,7 +357,7 @@ async fn a_full_disk_changes_nothing_until_there_is_room() {
     assert_eq!(world.total(Total::Gaps) + world.total(Total::Duplicate), 0);
     let ids = [999, 1000].map(|number| entry(number, Timestamp::UNIX_EPOCH).id);
     assert_eq!(world.holds(ids), [true, false]);
-    let after = format!("{:?}", world.ledger().state().await.unwrap());
+    let after = format!("{:?}", world.ledger().reload().await.unwrap());
     assert_eq!(after, before);
     // To deliver what is there takes no room.
     world.deliver(&world.batch(1000).await).await;

@@ -3,11 +3,9 @@
 //! Times are microseconds since the epoch. Ids are 64-bit hashes, stored as SQLite's signed integers. There is one schema: a file of another
 //! version is refused.
 
-use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::micros;
-use super::tail_state::TailState;
 use crate::util;
 
 /// The version of the schema.
@@ -38,14 +36,15 @@ CREATE TABLE state (
     fence             INTEGER NOT NULL,
     -- The records of all entries that were created up to this time were delivered when the row was written.
     delivered_through INTEGER,
+    -- Pages of ids up to this number are settled.
+    settled_page      INTEGER NOT NULL DEFAULT 0,
     tail              TEXT NOT NULL
 ) STRICT;
 
 -- The known ids, a row per page: 8 bytes each, little-endian.
 CREATE TABLE pages (
-    page   INTEGER PRIMARY KEY,
-    -- The number of the sweep that met them; 0 if they were there before.
-    sweep  INTEGER NOT NULL,
+    -- No number is used twice.
+    page   INTEGER PRIMARY KEY AUTOINCREMENT,
     -- The newest creation time in it.
     newest INTEGER NOT NULL,
     ids    BLOB NOT NULL
@@ -58,8 +57,6 @@ CREATE TABLE outbox (
     -- Rows are sent in the order of their oldest creation time, and of the newest one if that is the same.
     oldest       INTEGER NOT NULL,
     newest       INTEGER NOT NULL,
-    -- They wait until this sweep is settled; those of history, which has 0, until it is complete; without a number, for nothing.
-    sweep        INTEGER,
     arrived      INTEGER NOT NULL,
     records      INTEGER NOT NULL,
     acknowledged INTEGER NOT NULL DEFAULT 0,
@@ -152,7 +149,6 @@ pub(super) fn corrupt(what: String) -> rusqlite::Error {
 pub(super) fn create(
     connection: &Connection,
     base_url: &str,
-    filters: &str,
     recreated: bool,
 ) -> rusqlite::Result<()> {
     // It has no effect on a file that is not empty.
@@ -174,30 +170,7 @@ pub(super) fn create(
             fastrand::i64(1..)
         ],
     )?;
-    write_tail(&transaction, &TailState::new(filters.to_owned()), None)?;
     transaction.commit()?;
     // From now on the header of the file itself says whose it is.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-}
-
-/// Writes the tail's state, and through which time records are delivered.
-pub(super) fn write_tail(
-    connection: &Connection,
-    tail: &TailState,
-    delivered: Option<Timestamp>,
-) -> rusqlite::Result<()> {
-    let json = serde_json::to_string(tail)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-    connection
-        .prepare_cached("UPDATE state SET tail = ?1, delivered_through = ?2")?
-        .execute(params![json, delivered.map(micros)])?;
-    Ok(())
-}
-
-/// Reads the tail's state.
-pub(super) fn read_tail(connection: &Connection) -> rusqlite::Result<TailState> {
-    let json: String = connection.query_row("SELECT tail FROM state", [], |row| row.get(0))?;
-    serde_json::from_str(&json).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
-    })
 }

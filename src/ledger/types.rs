@@ -6,14 +6,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::tail_state::TailState;
 use crate::util::{self, labels};
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
-
-/// The number of no sweep: of entries that were there before, whose records wait until the history is complete.
-pub(super) const HISTORY: i64 = 0;
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(
@@ -41,15 +37,22 @@ pub enum Disposition {
 
 /// What the ledger knows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Seen {
     /// Nothing.
     Unknown,
-    /// A poll found it above the open sweep.
-    Upper,
-    /// The open sweep met it.
-    Current,
-    /// An earlier sweep met it.
+    /// It was met since the last sweep ended.
+    Unsettled,
+    /// It was met before.
     Settled,
+}
+
+/// Known ids that are no longer needed: settled ones whose page in the file is older than a time, and has none of those that are kept.
+#[derive(Clone, Debug, Default)]
+pub struct Prune {
+    /// Ids of older entries go.
+    pub before: Timestamp,
+    /// These are kept.
+    pub met: EventIds,
 }
 
 /// Who did it, as far as the entry says.
@@ -129,9 +132,9 @@ labels! {
     GapReason {
         /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
         Retention => "retention",
-        /// A page could not be read for seven days.
+        /// A page could not be read for a day.
         Unreadable => "unreadable",
-        /// A page of the history could not be read for seven days.
+        /// A page of the history could not be read for a day.
         UnreadableHistory => "unreadable_history",
         /// The state file was damaged and a new one took its place.
         StateRecreated => "state_recreated",
@@ -162,10 +165,14 @@ pub struct Commit {
     pub trace: Option<TraceContext>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
-    /// The sweep that met the entries, for whose end their records wait; 0 if they were there before.
-    pub sweep: i64,
-    /// The tail's state after this commit.
-    pub tail: Option<TailState>,
+    /// Their ids do not become known: they are history, below everything that is read again.
+    pub forgets: bool,
+    /// All that is known is settled, these entries too.
+    pub settles: bool,
+    /// The state of the tail after this commit, as JSON.
+    pub tail: Option<String>,
+    /// Every entry that was listed by this time is in the file; `None` before the history is complete.
+    pub complete_through: Option<Timestamp>,
     /// The organization's id and name.
     pub organization: Option<(String, Option<String>)>,
     /// Entries repeated within a page.
@@ -174,10 +181,10 @@ pub struct Commit {
     pub filtered: u64,
     /// Gaps found.
     pub gaps: Vec<Gap>,
-    /// A cursor was refused.
-    pub recovered: bool,
-    /// Ids of entries older than this are no longer needed.
-    pub prune_before: Option<Timestamp>,
+    /// A sweep was cut.
+    pub is_cut: bool,
+    /// Ids that are no longer needed.
+    pub prune: Option<Prune>,
 }
 
 /// The key belongs to another organization than the state file.
@@ -203,8 +210,8 @@ labels! {
         Malformed => "malformed",
         /// Events counted under `other`.
         Folded => "folded",
-        /// Expired cursors that were found again.
-        Recoveries => "recoveries",
+        /// Sweeps that a pass has to complete.
+        Cut => "cut",
         /// Gaps.
         Gaps => "gaps",
         /// Entries outside the configured filters.

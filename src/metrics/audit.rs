@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
 pub use crate::ledger::{Changes, EventLabels, Total};
-use crate::util::{self, lock};
+use crate::util::lock;
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
 const DELAY_BUCKETS: [f64; 12] = [
@@ -30,7 +30,7 @@ descriptors! {
     EVENTS = "orgdata_audit_events";
     /// The name of an actor of orgdata_audit_events_total; always 1.
     ACTOR_INFO = "orgdata_audit_actor_info" ["actor", "name"];
-    /// Audit events that appeared below newer ones and were found by a re-read. orgdata_audit_events_total includes them.
+    /// Audit events that appeared below newer ones. orgdata_audit_events_total includes them.
     LATE = "orgdata_audit_events_late";
     /// Audit log entries that were on one page twice. They are counted once.
     REPEATED = "orgdata_audit_entries_repeated";
@@ -39,8 +39,8 @@ descriptors! {
     MALFORMED = "orgdata_audit_entries_malformed";
     /// Audit events counted under the actor other because --metrics.max-actors was reached.
     OTHER_ACTOR = "orgdata_audit_events_other_actor";
-    /// Times that the API rejected a cursor and the one before it was used.
-    RECOVERIES = "orgdata_audit_cursor_recoveries";
+    /// Sweeps that ended before they had met what was read before. A pass completes them.
+    CUT = "orgdata_audit_sweeps_cut";
     /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
     /// because the state file was damaged.
     GAPS = "orgdata_audit_gaps";
@@ -57,10 +57,10 @@ descriptors! {
     /// Every audit log entry that was created up to this time is counted, in seconds since the epoch; entries that appear late
     /// are not included. Absent before the first sync is done.
     COMPLETE_THROUGH = "orgdata_audit_complete_through_timestamp_seconds";
-    /// 1 while something newer than the last contact is still to be read; otherwise 0.
-    SWEEP_OPEN = "orgdata_audit_sweep_open";
-    /// Time since the open sweep of the audit logs was begun; absent if none is open.
-    SWEEP_AGE = "orgdata_audit_sweep_age_seconds";
+    /// 1 while a pass has to complete what a sweep left out; otherwise 0.
+    BEHIND = "orgdata_audit_behind";
+    /// Since when it has been behind, in seconds since the epoch; absent if it is not.
+    BEHIND_SINCE = "orgdata_audit_behind_since_timestamp_seconds";
     /// 1 if the first sync is done and the history requested by --audit.start has been read; otherwise 0.
     HISTORY_COMPLETE = "orgdata_audit_history_complete";
     /// 1 while the state file is full and reading pauses until the collector accepts log records, or the process that holds it open closes it; otherwise 0.
@@ -75,7 +75,7 @@ const TOTALS: [Descriptor; 8] = [
     REPEATED,
     MALFORMED,
     OTHER_ACTOR,
-    RECOVERIES,
+    CUT,
     GAPS,
     FILTERED,
     BACKDATED,
@@ -98,8 +98,8 @@ struct Table {
     counted: u64,
     newest: Option<Timestamp>,
     complete_through: Option<Timestamp>,
-    /// When the open sweep was begun.
-    sweep_since: Option<Timestamp>,
+    /// Since when a pass has to complete what a sweep left out.
+    behind_since: Option<Timestamp>,
     history_complete: bool,
     paused: bool,
     /// Id and name, and the host of the API.
@@ -179,16 +179,16 @@ impl AuditMetrics {
         table.complete_through = table.complete_through.max(at);
     }
 
-    /// Reports since when a sweep is open, and whether first sync and history are complete.
-    pub fn sweep(&self, since: Option<Timestamp>, history_complete: bool) {
+    /// Reports since when a pass has to complete what a sweep left out, and whether first sync and history are complete.
+    pub fn progress(&self, behind_since: Option<Timestamp>, history_complete: bool) {
         let mut table = lock(&self.table);
-        (table.sweep_since, table.history_complete) = (since, history_complete);
+        (table.behind_since, table.history_complete) = (behind_since, history_complete);
     }
 
-    /// Returns since when a sweep is open, and whether first sync and history are complete.
-    pub fn current_sweep(&self) -> (Option<Timestamp>, bool) {
+    /// Returns what was reported with [`progress`](Self::progress).
+    pub fn current_progress(&self) -> (Option<Timestamp>, bool) {
         let table = lock(&self.table);
-        (table.sweep_since, table.history_complete)
+        (table.behind_since, table.history_complete)
     }
 
     /// Reports the organization that the entries belong to, and the host of the API.
@@ -276,9 +276,9 @@ impl Collector for AuditMetrics {
             families.gauge(NEWEST, seconds(newest))?;
         }
         families.one(DELAY, &self.delay)?;
-        families.gauge(SWEEP_OPEN, u32::from(table.sweep_since.is_some()))?;
-        if let Some(at) = table.sweep_since {
-            families.gauge(SWEEP_AGE, (seconds(util::now()) - seconds(at)).max(0.0))?;
+        families.gauge(BEHIND, u32::from(table.behind_since.is_some()))?;
+        if let Some(at) = table.behind_since {
+            families.gauge(BEHIND_SINCE, seconds(at))?;
         }
         families.gauge(HISTORY_COMPLETE, u32::from(table.history_complete))?;
         families.gauge(PAUSED, u32::from(table.paused))?;
@@ -388,18 +388,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_age_of_a_sweep_is_absent_when_none_is_open() {
+    async fn the_time_since_when_it_is_behind_is_absent_if_it_is_not() {
         let metrics = metrics(Duration::ZERO);
-        let (open, age) = (
-            "orgdata_audit_sweep_open",
-            "orgdata_audit_sweep_age_seconds",
-        );
-        assert_eq!(look(&metrics, &format!("{open} ")).as_deref(), Some("0"));
-        assert_eq!(look(&metrics, &format!("{age} ")), None);
-        metrics.sweep(Some(Timestamp::now() - Duration::from_secs(600)), true);
-        assert_eq!(look(&metrics, &format!("{open} ")).as_deref(), Some("1"));
-        let seconds = look(&metrics, &format!("{age} ")).expect("open");
-        let seconds: f64 = seconds.parse().expect("a number");
-        assert!((600.0..660.0).contains(&seconds), "{seconds}");
+        let behind = "orgdata_audit_behind ";
+        let since = "orgdata_audit_behind_since_timestamp_seconds ";
+        assert_eq!(look(&metrics, behind).as_deref(), Some("0"));
+        assert_eq!(look(&metrics, since), None);
+        metrics.progress(Timestamp::from_second(1_772_359_200).ok(), true);
+        assert_eq!(look(&metrics, behind).as_deref(), Some("1"));
+        assert_eq!(look(&metrics, since).as_deref(), Some("1772359200.0"));
     }
 }

@@ -21,6 +21,7 @@ use otlp_logs::fuzz::{Answer, of_answer};
 use prost::Message as _;
 use tonic::Status;
 
+use crate::audit::Entry;
 use crate::ledger::{
     ActorPrivacy, Encode as _, RawRecord, RecordKind, compress, decompress, split,
 };
@@ -28,7 +29,6 @@ use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
 use crate::metrics::{ApiMetrics, Metrics};
 use crate::records::RecordEncoder;
-use crate::tail::{Event, Head, entry_id};
 use crate::tickets::{self, Aggregate, MAX_LABEL_CHARS, MAX_VALUES};
 use exporter_web::WebConfig;
 
@@ -79,10 +79,9 @@ pub fn audit_page(data: &[u8]) {
     let encoder = RecordEncoder::new(ActorPrivacy::None, &["email".to_owned()]);
     let name = secret(data);
     for item in page.items() {
-        let (head, again) = (Head::read(item), Head::read(item));
-        assert!(head.id == again.id && head.created_at == again.created_at);
-        drop(Event::read(item, head, &Filters::default()));
-        assert_line(&entry_id(item), 64);
+        let entry = Entry::read(item);
+        drop((entry.problem(), entry.event(true)));
+        assert_line(&entry.shown_id(), 64);
         for encoder in [&RecordEncoder::default(), &encoder] {
             let body = log_record(encoder, item).body;
             let kind = match body.and_then(|body| body.value) {

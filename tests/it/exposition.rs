@@ -8,7 +8,7 @@ use crate::support::busy::{busy, encode};
 const VARYING: &str = "
     process_cpu_seconds_total process_resident_memory_bytes process_virtual_memory_bytes
     process_virtual_memory_max_bytes process_open_fds process_max_fds process_start_time_seconds
-    orgdata_audit_sweep_age_seconds orgdata_last_success_timestamp_seconds orgdata_tickets_snapshot_timestamp_seconds
+    orgdata_audit_behind_since_timestamp_seconds orgdata_last_success_timestamp_seconds orgdata_tickets_snapshot_timestamp_seconds
     orgdata_tickets_snapshot_duration_seconds";
 
 /// Returns the scrape with a word in place of what differs from run to run, and the samples of each family in order.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use orgdata_exporter::app::scan_tickets;
+use orgdata_exporter::audit::Tail;
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::tail::Tail;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::settings;
@@ -52,7 +52,7 @@ async fn tail(health: Health, shutdown: CancellationToken) {
     let client = settings::client(url, &metrics);
     let (ledger, state) = LedgerHandle::open(settings::ledger(None, url)).unwrap();
     let tail = Tail::new(client, ledger, state, metrics, settings::tail(1000));
-    tail.run(health, shutdown).await;
+    tail.unwrap().run(health, shutdown).await;
 }
 
 #[tokio::test(start_paused = true)]

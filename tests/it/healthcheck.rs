@@ -84,7 +84,7 @@ async fn a_missing_or_frozen_exporter_is_not_healthy() {
     for reply in [
         Reply::Drip(begin.to_vec(), more.to_vec(), Duration::from_millis(50)),
         Reply::Held(head("503 Service Unavailable", &[], 100).into_bytes()),
-        answer("400 Bad Request", &[], ""),
+        Reply::Held(b"HTTP/1.1".to_vec()),
     ] {
         let peer = Peer::always(reply).await;
         url(&peer.url(), "--timeout=400ms", 1, "no answer within 400ms").await;

@@ -29,7 +29,7 @@ const CONSTANT: &str = "
 const ABSENT_AT_FIRST: &str = "
     orgdata_certificate_not_after_timestamp_seconds orgdata_audit_complete_through_timestamp_seconds
     orgdata_audit_events_total orgdata_audit_actor_info orgdata_audit_newest_event_timestamp_seconds
-    orgdata_audit_sweep_age_seconds orgdata_deals_with_open_tickets orgdata_last_failure_info
+    orgdata_audit_behind_since_timestamp_seconds orgdata_deals_with_open_tickets orgdata_last_failure_info
     orgdata_open_tickets orgdata_open_tickets_deal_amount orgdata_open_tickets_older_than
     orgdata_open_tickets_oldest_created_timestamp_seconds orgdata_open_tickets_overdue orgdata_organization_info
     orgdata_otlp_delivered_through_timestamp_seconds orgdata_otlp_oldest_unsent_timestamp_seconds orgdata_tickets
@@ -201,7 +201,8 @@ async fn the_service() -> Moved {
     let duplicated = || fault(9, FaultKind::Duplicate, 5);
     let limited = || fault(1, FaultKind::TooManyRequests(RetryAfter::Seconds(1)), 0);
     let broken = || fault(u64::MAX, FaultKind::Status(StatusCode::BAD_GATEWAY), 0);
-    let expired = || fault(3, FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST), 1000);
+    // The client sends each of three requests four times.
+    let cut = || fault(12, FaultKind::ExpiredCursor(StatusCode::BAD_GATEWAY), 1000);
     let steps: [(&dyn Fn(), &str); 11] = [
         (&|| entry(&renamed), "orgdata_audit_actor_info"),
         (&late, "orgdata_audit_events_late_total"),
@@ -210,7 +211,10 @@ async fn the_service() -> Moved {
         (&limited, "orgdata_api_throttled_seconds_total"),
         (&broken, failures),
         (&lost, "orgdata_audit_gaps_total"),
-        (&expired, "orgdata_audit_cursor_recoveries_total"),
+        (
+            &cut,
+            "orgdata_audit_sweeps_cut_total orgdata_audit_behind_since_timestamp_seconds",
+        ),
         (&unreadable, snapshot),
         (&|| simulator.clear_tickets(), tickets),
         (&miscounted, retries),

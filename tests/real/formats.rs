@@ -58,7 +58,7 @@ async fn both_formats_arrive(program: &str) {
     let server = Prometheus::start(program, &[&targets[0], &targets[1]], "1s").await;
     let count = expected.len();
     // They differ between two scrapes.
-    let passing = ["process_", "orgdata_audit_sweep_age_seconds"];
+    let passing = ["process_", "orgdata_audit_behind_since_timestamp_seconds"];
     let is_passing =
         |(name, _): &(String, Labels)| passing.iter().any(|start| name.starts_with(start));
     expected.retain(|series, _| !is_passing(series));

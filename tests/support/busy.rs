@@ -57,9 +57,8 @@ pub(crate) fn busy() -> Metrics {
         delays: vec![0.5, 3.0, 100_000.0],
         ..Changes::default()
     });
-    let opened_at = Timestamp::now() - Duration::from_secs(60);
     let audit = &metrics.audit;
-    audit.sweep(Some(opened_at), false);
+    audit.progress(Some(at("2026-03-10T10:58:59Z")), false);
     audit.complete_through(Some(at("2026-03-10T10:59:59Z")));
     let api = "api.example.com";
     metrics.audit.organization("7", "Example \"Org\"", api);

@@ -7,12 +7,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource, Transport};
+use orgdata_exporter::audit;
 use orgdata_exporter::ledger::{
     self, ActorPrivacy, Encode, OutboxRecord, RawRecord, RecordKind, SharedText,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
-use orgdata_exporter::tail;
 
 /// Of a client with the simulator's key, which is not held back.
 pub(crate) fn api(base_url: &str) -> api::Settings {
@@ -86,7 +86,6 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         path,
         max_size: 256 << 20,
         base_url: base_url.into(),
-        filters: Filters::default().fingerprint(),
         outbox: true,
         actor_label: ActorPrivacy::Id,
         max_actors: 1000,
@@ -96,14 +95,14 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
 }
 
 /// Of a tail with the intervals of the flags.
-pub(crate) fn tail(page_size: u32) -> tail::Settings {
-    tail::Settings {
+pub(crate) fn tail(page_size: u32) -> audit::Settings {
+    audit::Settings {
         poll_interval: Duration::from_secs(15),
-        start: tail::Start::Now,
+        start: audit::Start::Now,
         reread_interval: Duration::from_secs(300),
         reread_window: Duration::from_secs(3600),
         page_size,
-        excluded: tail::Excluded::default(),
+        excluded: audit::Excluded::default(),
     }
 }
 

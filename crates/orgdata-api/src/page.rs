@@ -9,14 +9,9 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::json::{Bounded, NumberText};
-use super::time::parse_json_time;
 
 /// The maximum number of items of a page: many times what may be requested (specification, section 8).
 const MAX_ITEMS: usize = 100_000;
-
-/// The minimum number of times that ascend on a page whose order is believed to be that. In a listing by arrival, a late
-/// entry above another one is no order.
-const MIN_ASCENDING: usize = 5;
 
 /// A page of a listing. The items are JSON that is not parsed, so that a bad one hides no other. `F` are the fields
 /// beside them.
@@ -36,11 +31,13 @@ pub type AuditPage = Page<AuditFields>;
 /// A page of the ticket listing.
 pub type TicketPage = Page<TicketFields>;
 
-/// The fields of a page of the audit log listing. `startCursor`, `hasPrevious` and `hasMore` are not read.
+/// The fields of a page of the audit log listing. `startCursor` and `hasPrevious` are not read.
 #[derive(Clone, Debug)]
 pub struct AuditFields {
     /// The cursor for older entries. Missing, null and empty are all `None`: an empty one would be the first page.
     pub end_cursor: Option<String>,
+    /// There are older entries. Anything but `true` is no promise.
+    pub has_more: bool,
 }
 
 /// The fields of a page of the ticket listing.
@@ -59,50 +56,28 @@ struct Raw<'a> {
     #[serde(borrow)]
     items: Option<&'a RawValue>,
     end_cursor: Option<&'a RawValue>,
+    has_more: Option<&'a RawValue>,
     limit: Option<&'a RawValue>,
     total_count: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Dated<'a> {
-    #[serde(borrow)]
-    created_at: Option<&'a RawValue>,
 }
 
 // === impl Page ===
 
 impl Page<AuditFields> {
-    /// Parses a page of the audit log listing. `date` is the service's clock. Items that are sorted oldest first are
-    /// turned round, because the specification does not name the order.
+    /// Parses a page of the audit log listing. `date` is the API's clock.
     ///
     /// # Errors
     /// Returns why the body is not a page. The message names fields and types, never data.
     pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, String> {
-        let mut page = parse(body, date, |raw| {
+        parse(body, date, |raw| {
             let cursor = raw.end_cursor.map_or("null", RawValue::get);
             let end_cursor: Option<String> = serde_json::from_str(cursor)
                 .map_err(|_| mismatch("endCursor", cursor, "a string"))?;
             Ok(AuditFields {
                 end_cursor: end_cursor.filter(|cursor| !cursor.is_empty()),
+                has_more: raw.has_more.is_some_and(|more| more.get() == "true"),
             })
-        })?;
-        if page.is_oldest_first() {
-            page.items.reverse();
-        }
-        Ok(page)
-    }
-
-    /// Returns whether the times of the items ascend from the first to the last one. Usually the first two decide.
-    fn is_oldest_first(&self) -> bool {
-        let time = |item| {
-            let dated: Dated<'_> = serde_json::from_str(item).ok()?;
-            parse_json_time(dated.created_at?.get())
-        };
-        let times = || self.items().filter_map(time);
-        times().is_sorted()
-            && times().nth(MIN_ASCENDING - 1).is_some()
-            && times().next() < times().next_back()
+        })
     }
 }
 

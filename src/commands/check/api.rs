@@ -6,9 +6,9 @@ use orgdata_api::FailureReason as R;
 use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource};
 
 use super::{Finding, Outcome, bad, good, warning};
+use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::metrics::Metrics;
-use crate::tail;
 
 /// Requests a page of each listing that is on. Returns also the organizations of the entries.
 pub(super) async fn check(
@@ -29,7 +29,10 @@ pub(super) async fn check(
                 .audit_page(settings.audit.as_ref()?.page_size, None)
                 .await;
             Some(page.map(|page| {
-                organizations = page.items().filter_map(tail::organization_id).collect();
+                let entries = page.items().map(Entry::read);
+                organizations = entries
+                    .filter_map(|entry| entry.organization_id())
+                    .collect();
                 page.len()
             }))
         },

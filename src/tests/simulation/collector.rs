@@ -210,7 +210,10 @@ impl Export for Sender {
         let deed = {
             let state = &mut *world.state();
             let (now, life, calm) = (state.now(), state.life, state.calm_at.is_some());
-            if let Err(failure) = state.collector.came(&ids, life) {
+            // History may come again after a lost cursor.
+            let is_old = |id: &String| state.rows.iter().any(|row| row.id == *id && !row.live);
+            let once: Vec<String> = ids.iter().filter(|id| !is_old(id)).cloned().collect();
+            if let Err(failure) = state.collector.came(&once, life) {
                 world.fail(state, failure);
             }
             let newest = world.check_order(state, &ids);

@@ -15,9 +15,8 @@ use crate::util::simulated::Disk;
 /// Never, for a call after a crash.
 const NEVER: Duration = Duration::MAX;
 
-/// Whether all statements fail at times, reads too. It is off as long as the tail ignores that it cannot read its state again: the records of
-/// the commit that failed are lost then.
-const READS_FAIL: bool = false;
+/// Whether all statements fail at times, reads too.
+const READS_FAIL: bool = true;
 
 /// Tables that the exporter writes to.
 const TABLES: &str = "state pages events actors totals outbox dead_letters";

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::audit::Start;
 use crate::simulator::{Fault, FaultKind, KeyReading, Readings, RetryAfter, TotalCount};
-use crate::tail::Start;
 use http::StatusCode;
 
 #[derive(Clone, Debug)]
@@ -137,6 +137,14 @@ impl Plan {
         if plan.readings.before_inclusive {
             plan.readings.page_cap = plan.readings.page_cap.map(|cap| cap.max(2));
         }
+        // An empty page by mistake is the end if the page before did not say that there is more. And a clock that is behind is only noticed if
+        // there is more below the first page.
+        let needs_more = plan.empty_page.is_some() || plan.ahead > 0;
+        if needs_more && plan.readings.has_more == Some(false) {
+            plan.readings.has_more = None;
+        }
+        // An empty listing has no time but that of the clock, which must not be ahead.
+        plan.no_date &= plan.ahead >= 0;
         // A full file with bad records alone stays full: the tail cannot bring another one to compare them with.
         if plan.max_size < 256 << 20 {
             plan.poison = 0.0;

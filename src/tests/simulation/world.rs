@@ -15,11 +15,11 @@ use super::collector::{Collector, Delivered};
 use super::disk::{Copy, Files};
 use super::plan::{End, Plan, fault, one_in, spread};
 use super::truth::WAITS;
+use crate::audit::Entry;
 use crate::ledger::{EventId, LedgerHandle};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
 use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Mark, Scope, Simulator};
-use crate::tail::Head;
 use crate::util::simulated;
 
 /// Lives of the exporter before the last one.
@@ -61,7 +61,12 @@ pub(super) struct State {
     pub(super) begun: bool,
     /// Complete and delivered through, at the last commit.
     pub(super) watermarks: [Option<Timestamp>; 2],
-    pub(super) history_floor: Option<Timestamp>,
+    /// Where history begins; `None` if none is wanted.
+    pub(super) history_from: Option<Timestamp>,
+    /// The first sync met fewer entries than a sweep reads, so the newest old ones may be delivered.
+    pub(super) is_short_sync: bool,
+    /// Some entries were not settled at the last commit.
+    pub(super) is_mid_sweep: bool,
     /// Until then the key file holds an old key.
     pub(super) old_key_until: Duration,
     pub(super) requests_in_minute: (u64, u32),
@@ -80,7 +85,7 @@ pub(super) struct State {
     /// What the last scrape of this life showed.
     pub(super) shown: BTreeMap<(String, String), u64>,
     pub(super) files: Files,
-    /// A sweep was open for so long that records were no longer held back for it.
+    /// Records may have been sent before older ones (guarantees, "Not in order").
     pub(super) has_released: bool,
     backup: Option<Backup>,
     pub(super) collector: Collector,
@@ -128,8 +133,6 @@ struct Backup {
 #[derive(Clone, Copy)]
 pub(super) struct Beginning {
     at: Timestamp,
-    /// The same by the clock that the exporter goes by.
-    pub(super) shown_at: Timestamp,
     /// How many rows had arrived.
     pub(super) rows: usize,
 }
@@ -230,6 +233,7 @@ impl World {
         state.life += 1;
         (state.points, state.has_crashed) = (0, false);
         state.shown.clear();
+        state.has_released |= state.is_mid_sweep;
         let rng = &mut state.world;
         let is_last = state.calm_at.is_some() || state.life > LIVES;
         state.end = if is_last { End::Never } else { End::draw(rng) };
@@ -502,7 +506,7 @@ impl World {
             }
             state.rows.push(Row {
                 number: state.arrived,
-                event: Head::read(&entry.json).id,
+                event: Entry::read(&entry.json).id,
                 created: entry.created_at,
                 malformed: entry.activity_type.is_empty(),
                 series: (entry.activity_type, actor),
@@ -593,10 +597,8 @@ impl World {
         // What is gone before need not be taken.
         let is_there = |row: &Row| row.known || there.contains(&row.id);
         state.rows.retain(is_there);
-        let ahead = SignedDuration::from_millis(self.plan.ahead());
         state.beginnings.push(Beginning {
             at: self.sim.now(),
-            shown_at: state.epoch + state.now() + ahead,
             rows: state.arrived,
         });
     }

@@ -5,21 +5,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use orgdata_exporter::simulator::{Fault, Readings};
 
-use super::{History, add_dated, hours};
+use super::History;
 use crate::support::service::readings;
-
-#[tokio::test]
-async fn the_newest_entries_vanish_and_no_history_is_counted() {
-    let history = History::with(6000, Readings::default(), "").await;
-    history.service.restore(1200);
-    history.requested(20).await;
-    history.service.add_events(3);
-    history.ends_with([3, 0, 0]).await;
-}
 
 /// The client repeats a request three times by itself.
 #[tokio::test]
-async fn errors_and_empty_answers_at_the_first_start_count_no_history() {
+async fn errors_at_the_first_start_count_no_history() {
     let play = async |(fault, times): (&str, u64)| {
         let mut history = History::of(6000, Readings::default()).await;
         let fault: Fault = fault.parse().unwrap();
@@ -28,7 +19,7 @@ async fn errors_and_empty_answers_at_the_first_start_count_no_history() {
         history.service.add_events(3);
         history.ends_with([3, 0, 0]).await;
     };
-    join_all([("status=503", 4), ("empty-page", 2)].map(play)).await;
+    join_all([("status=503", 4)].map(play)).await;
 }
 
 #[tokio::test]
@@ -52,19 +43,6 @@ async fn entries_that_the_listing_dropped_are_one_gap() {
 }
 
 #[tokio::test]
-async fn entries_that_were_dropped_below_an_entry_dated_ahead_are_one_gap() {
-    let mut history = History::with(200, Readings::default(), "").await;
-    add_dated(&history.service, history.service.now() + hours(24));
-    history.ends_with([1, 0, 0]).await;
-    history.stop().await;
-    history.service.advance(Duration::from_secs(600));
-    history.service.add_events(50);
-    history.service.retain(20);
-    history.start("").await;
-    history.ends_with([20, 0, 1]).await;
-}
-
-#[tokio::test]
 async fn an_entry_that_came_late_while_the_exporter_was_off_is_found() {
     let mut history = History::with(200, Readings::default(), "").await;
     history.service.add_events(20);
@@ -77,18 +55,6 @@ async fn an_entry_that_came_late_while_the_exporter_was_off_is_found() {
     history.service.add_events(30);
     history.start("").await;
     history.ends_with([51, 0, 0]).await;
-}
-
-#[tokio::test]
-async fn a_backup_older_than_all_that_is_known_is_delivered_and_not_counted() {
-    let history = History::with(6000, Readings::default(), "--api.page-size=500").await;
-    history.service.add_events(20);
-    history.counted(20).await;
-    history.service.advance(Duration::from_secs(90 * 24 * 3600));
-    history.service.restore(5520);
-    history.ends_with([20, 500, 0]).await;
-    history.service.add_events(5);
-    history.ends_with([25, 500, 0]).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
 //! Histories of an audit log that once lost entries, counted them twice, or counted what was there before. Each is played to the whole
 //! program.
 
+mod adversities;
 mod losses;
 mod order;
 mod paused;
 mod times;
-mod unreadable;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -148,11 +148,6 @@ impl History {
         let mut missing: Vec<String> = wanted.map(|entry| entry.id).collect();
         missing.retain(|id| !distinct.contains(id));
         assert!(missing.is_empty(), "not delivered: {missing:?}");
-    }
-
-    /// Returns the number of events that were counted as late.
-    async fn late(&self) -> f64 {
-        self.exporter().sum("orgdata_audit_events_late_total").await
     }
 
     /// Waits until the entries from before are read.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use orgdata_exporter::audit::Start;
 use orgdata_exporter::simulator::{ExpiredReading, Fault, Readings, Simulator};
-use orgdata_exporter::tail::Start;
 
 use crate::support::service::{reading, readings};
 use crate::tail::Bench;
@@ -15,7 +15,7 @@ async fn paused(history: u64, readings: Readings) -> Bench {
     let service = Simulator::new(reading(history, readings));
     let mut paused = Bench::new(service, Start::Now, 10, Duration::from_secs(15));
     paused.pass(Duration::from_secs(120)).await;
-    assert!(paused.tail.state().first.is_none());
+    assert!(paused.tail.state().is_synced);
     paused
 }
 
@@ -26,7 +26,7 @@ async fn cursors_that_expire_during_a_pause_are_no_end() {
     paused.service.add_events(100);
     let polls = paused.service.requests().audit;
     while paused.service.requests().audit < polls + 4 {
-        paused.tail.hurry_poll();
+        paused.tail.hurry_sweep();
         paused.tail.round().await;
     }
     let pause: Fault = "retry-after=90".parse().unwrap();

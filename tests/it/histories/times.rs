@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use jiff::{SignedDuration, Timestamp};
-use orgdata_exporter::simulator::{
-    ClockSource, Fault, Fields, KeyReading, Readings, Simulator, TimeForm,
-};
+use jiff::Timestamp;
+use orgdata_exporter::simulator::{ClockSource, Fault, Readings, TimeForm};
 
 use super::{History, add_dated};
 use crate::support::binary::until;
@@ -52,20 +50,6 @@ async fn a_late_row_is_found_deep_below_times_without_a_zone_that_are_behind() {
 }
 
 #[tokio::test]
-async fn a_listing_by_arrival_with_a_node_ahead_counts_no_history() {
-    let readings = readings(|it| (it.key, it.node_ahead) = (KeyReading::Arrival, 600));
-    let mut history = History::of(0, readings).await;
-    for _ in 0..20 {
-        history.service.add_events(100);
-        history.service.advance(Duration::from_secs(180));
-    }
-    history.before = None;
-    history.start("").await;
-    history.service.add_events(30);
-    history.ends_with([30, 0, 0]).await;
-}
-
-#[tokio::test]
 async fn a_clock_that_is_wrong_changes_nothing() {
     let play = async |(date_ahead, years): (i64, u64)| {
         let readings = readings(|it| it.date_ahead = date_ahead);
@@ -84,54 +68,6 @@ async fn a_clock_that_is_wrong_changes_nothing() {
         assert!(below.count() < 10, "polls do not end their sweeps");
     };
     join_all([(5 * 3600, 0), (-5 * 3600, 0), (0, 56)].map(play)).await;
-}
-
-/// Adds entries of one type that can be seen now.
-fn add_typed(sim: &Simulator, count: u64) {
-    for _ in 0..count {
-        let at = sim.now() - SignedDuration::from_secs(sim.readings().visible_after);
-        let fields = Fields::new().with("type", "TASK_COMPLETED");
-        let fields = fields.with("createdAt", format!("{at:.3}"));
-        sim.add_entry(&fields).unwrap();
-    }
-}
-
-/// Rows that become visible late, and a service's clock that is ahead of its entries.
-async fn changed_filters(is_open: bool) {
-    let readings = [(20, 0), (0, 60)].map(|(visible_after, date_ahead)| {
-        readings(|it| (it.visible_after, it.date_ahead) = (visible_after, date_ahead))
-    });
-    let play = async |readings| {
-        let flags = "--audit.activity-types=TASK_COMPLETED --api.page-size=10";
-        let mut history = History::with(200, readings, flags).await;
-        add_typed(&history.service, 5);
-        history.ends_with([5, 0, 0]).await;
-        let mut total = 28;
-        if is_open {
-            let fault: Fault = "expired-cursor=500".parse().unwrap();
-            history.service.fault(fault);
-            add_typed(&history.service, 30);
-            history.counted(15).await;
-            total += 30;
-        }
-        history.stop().await;
-        history.service.clear_faults();
-        add_typed(&history.service, 20);
-        history.start("--api.page-size=10").await;
-        add_typed(&history.service, 3);
-        history.ends_with([total, 0, 0]).await;
-    };
-    join_all(readings.map(play)).await;
-}
-
-#[tokio::test]
-async fn changed_filters_lose_nothing_newer() {
-    changed_filters(false).await;
-}
-
-#[tokio::test]
-async fn filters_changed_during_a_sweep_lose_nothing_newer() {
-    changed_filters(true).await;
 }
 
 #[tokio::test]

@@ -12,14 +12,13 @@ use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter};
 use super::file::OpenError;
-use super::known::{self, Known, Pruned};
+use super::known::{self, Known};
 use super::labels::Labels;
 use super::open::{LedgerOptions, open};
 use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
 use super::size::Size;
-use super::tail_state::TailState;
 use super::types::{Changes, Commit, DeadReason, Disposition, NewEntry, RecordKind, Total};
-use super::{LedgerError, Status, micros, schema, timestamp};
+use super::{LedgerError, Status, micros, timestamp};
 use crate::util::lock;
 
 /// What an open ledger holds for the tail.
@@ -37,8 +36,8 @@ pub struct LedgerState {
     pub pruned: Option<Timestamp>,
     /// The records of all entries up to this time are delivered.
     pub delivered_through: Option<Timestamp>,
-    /// The tail's state.
-    pub tail: TailState,
+    /// The state of the tail, as JSON; empty in a new file.
+    pub tail: String,
     /// Everything that was counted, to be published.
     pub counted: Changes,
     /// The number of events counted, under labels that are shown or not.
@@ -89,13 +88,11 @@ impl Ledger {
             ..Status::default()
         };
         let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
-        let mut outbox = Outbox::default();
-        outbox.follow(&state.tail);
         let ledger = Self {
             fence: number("SELECT fence FROM state")?,
-            known: Arc::new(Mutex::new(Known::load(&connection, state.tail.number)?)),
+            known: Arc::new(Mutex::new(Known::load(&connection)?)),
             labels: Some(labels),
-            outbox,
+            outbox: Outbox::default(),
             size: Arc::new(size),
             status: watch::Sender::new(status),
             looked_at: None,
@@ -118,12 +115,13 @@ impl Ledger {
                 .execute(params![id, name])?;
         }
         known::write(&transaction, &commit)?;
-        let pruned = match (commit.prune_before, &commit.tail) {
-            (Some(before), Some(tail)) => {
-                known::prune(&transaction, before, tail.number, commit.server_time)?
-            }
-            _ => Pruned::default(),
-        };
+        let is_over = lock(&self.known).is_over();
+        let pruned = known::prune(
+            &transaction,
+            commit.prune.as_ref(),
+            is_over,
+            commit.server_time,
+        )?;
         let mut labels = match self.labels.take() {
             Some(labels) => labels,
             None => labels(&self.options, &transaction)?.0,
@@ -134,24 +132,23 @@ impl Ledger {
         if self.options.outbox {
             let gaps = commit.gaps.iter();
             let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
-            let (records, sweep) = (records(&commit, &gaps), Some(commit.sweep));
-            waiting = outbox::push(&transaction, encoder, records, sweep)?;
+            waiting = outbox::push(&transaction, encoder, records(&commit, &gaps))?;
         }
         let mut delivered = self.status.borrow().delivered_through;
         if let Some(tail) = &commit.tail {
             if self.options.outbox {
-                delivered = delivered.max(outbox::delivered_through(&transaction, tail)?);
+                let through = outbox::delivered_through(&transaction, commit.complete_through)?;
+                delivered = delivered.max(through);
             }
-            schema::write_tail(&transaction, tail, delivered)?;
+            transaction
+                .prepare_cached("UPDATE state SET tail = ?1, delivered_through = ?2")?
+                .execute(params![tail, delivered.map(micros)])?;
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
 
         self.labels = Some(labels);
-        if let Some(tail) = &commit.tail {
-            self.outbox.follow(tail);
-        }
-        lock(&self.known).follow(&commit, self.outbox.sweep, &pruned);
+        lock(&self.known).follow(&commit, &pruned);
         changes.pruned = pruned.newest;
         self.update_status(|status| {
             status.commits += 1;
@@ -166,17 +163,31 @@ impl Ledger {
         Ok(changes)
     }
 
-    /// Reads the oldest records that may be sent, without the first `skip`.
+    /// Reads the file again after a commit that failed, without the series.
+    pub(super) fn reload(&mut self) -> Result<LedgerState, LedgerError> {
+        let (state, known) = (state(&self.connection)?, Known::load(&self.connection)?);
+        *lock(&self.known) = known;
+        Ok(state)
+    }
+
+    /// Reads the oldest records that may be sent, without the first `skip`; see [`Outbox::batch`].
     pub(super) fn batch(
         &mut self,
+        waiting_since: Option<Timestamp>,
         skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         check_fence(&self.connection, self.fence)?;
         let is_full = self.size.is_full(&self.status.borrow());
-        self.outbox
-            .batch(&self.connection, is_full, skip, max_records, max_bytes)
+        self.outbox.batch(
+            &self.connection,
+            waiting_since,
+            is_full,
+            skip,
+            max_records,
+            max_bytes,
+        )
     }
 
     /// Removes what was delivered or rejected from the outbox.
@@ -345,7 +356,7 @@ fn changes(commit: &Commit) -> Changes {
             count(|entry| entry.is_taken() && entry.is_malformed()),
         ),
         (Total::Duplicate, commit.duplicates),
-        (Total::Recoveries, u64::from(commit.recovered)),
+        (Total::Cut, u64::from(commit.is_cut)),
         (Total::Gaps, commit.gaps.len() as u64),
         (Total::Filtered, commit.filtered),
     ];
@@ -399,7 +410,7 @@ fn labels(options: &LedgerOptions, file: &Connection) -> rusqlite::Result<(Label
 }
 
 /// Reads what the tail needs, without the series.
-pub(super) fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
+fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
     let mut counted = Changes::default();
     let mut totals = file.prepare("SELECT name, value FROM totals")?;
     let mut rows = totals.query([])?;
@@ -408,10 +419,9 @@ pub(super) fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
             counted.totals.push((total, row.get(1)?));
         }
     }
-    let tail = schema::read_tail(file)?;
     file.query_row(
         "SELECT instance_id, organization, organization_name, created_at, recreated_at, pruned_at, newest_at,
-                (SELECT coalesce(sum(count), 0) FROM events), delivered_through FROM state",
+                (SELECT coalesce(sum(count), 0) FROM events), delivered_through, tail FROM state",
         [],
         |row| {
             let time = |at: Option<i64>| at.map(timestamp);
@@ -423,7 +433,7 @@ pub(super) fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
                 created_at: timestamp(row.get(3)?),
                 recreated_at: time(row.get(4)?),
                 pruned: time(row.get(5)?),
-                tail,
+                tail: row.get(9)?,
                 counted,
                 events: row.get(7)?,
                 delivered_through: time(row.get(8)?),

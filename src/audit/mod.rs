@@ -1,34 +1,32 @@
-//! Tailing the audit logs: `sweep` decides what to request and what to take, `run` does it.
+//! Tailing the audit logs: `entry` reads an entry, `sweep` decides what to request and what to take, `state` is what a restart continues from,
+//! and `run` is the loop.
 
+mod entry;
 mod error;
-mod event;
 mod exclude;
 mod fetched;
-mod passes;
 mod run;
 mod start;
-mod step;
+mod state;
 mod sweep;
-mod walk;
 
 use std::time::Duration;
 
+pub(crate) use entry::Entry;
 pub use error::TailError;
-pub(crate) use event::organization_id;
-#[cfg(any(test, fuzzing))]
-pub(crate) use event::{Event, Head, entry_id};
 pub use exclude::{Exclude, Excluded};
 pub use run::Tail;
 pub use start::Start;
+pub use state::TailState;
 
 /// How the audit logs are tailed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `--audit.poll-interval`: between two polls.
+    /// `--audit.poll-interval`: between two sweeps.
     pub poll_interval: Duration,
     /// `--audit.start`: how far back log records begin on a new ledger.
     pub start: Start,
-    /// `--audit.reread-interval`.
+    /// `--audit.reread-interval`: between two passes.
     pub reread_interval: Duration,
     /// `--audit.reread-window`.
     pub reread_window: Duration,
@@ -38,7 +36,5 @@ pub struct Settings {
     pub excluded: Excluded,
 }
 
-#[cfg(test)]
-mod given_up_tests;
 #[cfg(test)]
 mod sweep_tests;

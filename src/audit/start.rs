@@ -7,29 +7,29 @@ use jiff::{SignedDuration, Timestamp};
 /// How far back log records begin on a new ledger (`--audit.start`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At the start of the process.
+    /// None.
     Now,
-    /// At the oldest entry that the service has.
+    /// All that the API has.
     Oldest,
-    /// This long ago.
+    /// This long before the first start.
     Ago(Duration),
-    /// At this instant.
+    /// From this instant on.
     At(Timestamp),
 }
 
 // === impl Start ===
 
 impl Start {
-    /// Returns the time before which nothing is taken, for a process that started at `now`.
-    pub fn from(self, now: Timestamp) -> Timestamp {
+    /// Returns the oldest time of history that is wanted by an exporter that started at `now`; `None` if none is.
+    pub fn from(self, now: Timestamp) -> Option<Timestamp> {
         match self {
-            Self::Now => now,
-            Self::Oldest => Timestamp::MIN,
+            Self::Now => None,
+            Self::Oldest => Some(Timestamp::MIN),
             Self::Ago(ago) => {
                 let ago = SignedDuration::try_from(ago).unwrap_or(SignedDuration::MAX);
-                now.checked_sub(ago).unwrap_or(Timestamp::MIN)
+                Some(now.checked_sub(ago).unwrap_or(Timestamp::MIN))
             }
-            Self::At(instant) => instant,
+            Self::At(instant) => Some(instant),
         }
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     fn a_duration_longer_than_time_reaches_its_beginning() {
         assert_eq!(
             Start::Ago(Duration::MAX).from(Timestamp::now()),
-            Timestamp::MIN
+            Some(Timestamp::MIN)
         );
     }
 }

@@ -2,19 +2,18 @@
 
 use orgdata_api::ApiError;
 
+use super::sweep::Problem;
 use crate::ledger::{LedgerError, OtherOrganization};
 
-/// Why a round failed; the next one continues from what the ledger holds.
+/// Why a round failed; a later one continues from what the ledger holds.
 #[derive(Debug, thiserror::Error)]
 pub enum TailError {
-    /// The service or the network.
+    /// The API or the network.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// A full page of entries leads to itself.
-    #[error(
-        "pagination loop: a page of {0} entries leads to itself; set --api.page-size to its maximum"
-    )]
-    Loop(usize),
+    /// A page that cannot be used.
+    #[error(transparent)]
+    Page(#[from] Problem),
     /// The state file.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -30,7 +29,7 @@ impl TailError {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Api(error) => error.reason().as_str(),
-            Self::Loop(_) => "pagination_loop",
+            Self::Page(_) => "page",
             Self::Ledger(_) => "state_file",
             Self::OtherOrganization(_) => OtherOrganization::REASON,
         }

@@ -1,0 +1,509 @@
+//! The loop that tails the audit logs: requests what [`Walks`] asks for, and commits what it takes.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use orgdata_api::{ApiError, AuditPage, Backoff, Client, FailureReason};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::Settings;
+use super::error::TailError;
+use super::fetched::{Entries, Organization};
+use super::state::TailState;
+use super::sweep::{Cause, Limits, Page, Problem, Request, Step, Task, Walks};
+use crate::health::{Health, Loop};
+use crate::ledger::{Commit, Gap, LedgerError, LedgerHandle, LedgerState};
+use crate::metrics::{Metrics, Violation};
+use crate::util::{self, advice, shown_wait};
+
+/// The first wait after a failure.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The maximum wait after a failure.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// How often a full state file is looked at.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// After this time, patterns that have excluded nothing are named.
+const PATTERNS_AFTER: Duration = Duration::from_secs(3600);
+
+/// How often the state is stored if only the time through which all is complete has changed, and if a pass or history has read a page of known
+/// entries.
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+const SAVE_PROGRESS: Duration = Duration::from_secs(1);
+
+/// Tails the audit logs of one organization into a ledger.
+#[derive(Debug)]
+pub struct Tail {
+    client: Client,
+    ledger: LedgerHandle,
+    metrics: Metrics,
+    settings: Settings,
+    health: Health,
+    walks: Walks,
+    /// A commit failed: nothing is requested or stored until the state has been read again.
+    is_stale: bool,
+    organization: Option<Organization>,
+    /// When this file took the place of a damaged one; the first sync records that as a gap.
+    recreated_at: Option<Timestamp>,
+    started: Instant,
+    saved: Instant,
+    /// When each task is due, and how long it waits after its next failure.
+    due: [Instant; Task::ALL.len()],
+    backoff: [Backoff; Task::ALL.len()],
+    /// The task had a request since the last sweep.
+    had_turn: [bool; Task::ALL.len()],
+    /// The task of the last request.
+    last: Task,
+    failing: [Failing; Task::ALL.len()],
+    has_named_patterns: bool,
+}
+
+/// Failures of a task in a row.
+#[derive(Clone, Debug, Default)]
+struct Failing {
+    count: u32,
+    /// The reason of the last one.
+    reason: &'static str,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// A page.
+    Page,
+    /// A page that is too large to be stored: fewer entries are requested.
+    TooLarge,
+    /// The listing is empty, which says nothing.
+    Nothing,
+}
+
+// === impl Tail ===
+
+impl Tail {
+    /// Returns a tail that continues where the ledger ends, and publishes what the ledger holds.
+    ///
+    /// # Errors
+    /// If the ledger holds what this version cannot read.
+    pub fn new(
+        client: Client,
+        ledger: LedgerHandle,
+        state: LedgerState,
+        metrics: Metrics,
+        settings: Settings,
+    ) -> Result<Self, LedgerError> {
+        let now = Instant::now();
+        let walks = walks(&client, &settings, &state)?;
+        metrics.audit.complete_through(walks.state.complete_through);
+        metrics.audit.restore(state.counted, state.events);
+        let tail = Self {
+            client,
+            ledger,
+            metrics,
+            settings,
+            health: Health::default(),
+            walks,
+            is_stale: false,
+            organization: state.organization,
+            recreated_at: state.recreated_at,
+            started: now,
+            saved: now,
+            due: [now; _],
+            backoff: std::array::from_fn(|_| Backoff::new(FIRST_WAIT, MAX_WAIT)),
+            had_turn: [true; _],
+            last: Task::Sweep,
+            failing: Default::default(),
+            has_named_patterns: false,
+        };
+        tail.show();
+        Ok(tail)
+    }
+
+    /// Returns the tail's durable state.
+    pub fn state(&self) -> &TailState {
+        &self.walks.state
+    }
+
+    /// Tails until `shutdown`.
+    pub async fn run(mut self, health: Health, shutdown: CancellationToken) {
+        let _watched = health.watched(Loop::Audit);
+        self.health = health.clone();
+        loop {
+            let wait = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                wait = self.round() => wait,
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                () = health.waiting(Loop::Audit, tokio::time::sleep(wait)) => {}
+            }
+        }
+    }
+
+    /// Makes all tasks due now.
+    pub fn hurry(&mut self) {
+        self.due = [Instant::now(); _];
+    }
+
+    /// Makes the next sweep due now.
+    pub fn hurry_sweep(&mut self) {
+        self.due[Task::Sweep as usize] = Instant::now();
+    }
+
+    /// Makes one round: at most one request and one commit. Returns how long to wait before the next.
+    pub async fn round(&mut self) -> Duration {
+        let full = self.ledger.is_full().await;
+        self.show_full(full);
+        if full {
+            return PAUSE;
+        }
+        if self.is_stale
+            && let Err(error) = self.reload().await
+        {
+            let wait = self.next_wait(self.last);
+            self.report(&error.into(), wait);
+            return wait;
+        }
+        let request = match self.next() {
+            Ok(request) => request,
+            Err(wait) => return wait,
+        };
+        let task = request.task;
+        (self.last, self.had_turn[task as usize]) = (task, true);
+        let span = tracing::info_span!("poll", orgdata.poll = task.as_str());
+        let outcome = self.exchange(&request).instrument(span).await;
+        let wait = match &outcome {
+            Ok(outcome) => {
+                self.backoff[task as usize].reset();
+                self.pause(task, *outcome)
+            }
+            Err(_) => self.next_wait(task),
+        };
+        self.due[task as usize] = Instant::now() + wait;
+        self.show();
+        match outcome {
+            Ok(_) => self.note_success(task),
+            Err(error) => self.report(&error, wait),
+        }
+        Duration::ZERO
+    }
+
+    fn next_wait(&mut self, task: Task) -> Duration {
+        let longest = self.settings.poll_interval.clamp(FIRST_WAIT, MAX_WAIT);
+        self.backoff[task as usize].next(None).min(longest)
+    }
+
+    /// Returns the next request, or how long to wait for it. A sweep is finished before anything else; between two sweeps a pass and history
+    /// each have at least one page, and while no sweep is due they take turns.
+    fn next(&self) -> Result<Request, Duration> {
+        let now = Instant::now();
+        let is_due = |task: &Task| self.due[*task as usize] <= now;
+        let others = match self.last {
+            Task::Pass => [Task::History, Task::Pass],
+            _ => [Task::Pass, Task::History],
+        };
+        let others = others.into_iter().filter(|task| match task {
+            Task::History => self.walks.request(*task).is_some(),
+            _ => !self.walks.is_sweeping(),
+        });
+        let owed = others.clone().filter(|task| !self.had_turn[*task as usize]);
+        let mut order = owed.chain([Task::Sweep]).chain(others.clone());
+        match order.find(is_due).and_then(|task| self.walks.request(task)) {
+            Some(request) => Ok(request),
+            None => {
+                let due = others
+                    .chain([Task::Sweep])
+                    .map(|task| self.due[task as usize]);
+                let next = due.min().unwrap_or(now);
+                Err(next.saturating_duration_since(now))
+            }
+        }
+    }
+
+    /// Returns how long a task waits after a request.
+    fn pause(&mut self, task: Task, outcome: Outcome) -> Duration {
+        match task {
+            _ if outcome == Outcome::TooLarge => Duration::ZERO,
+            Task::Sweep if !self.walks.is_sweeping() => {
+                self.had_turn = [false; _];
+                if self.walks.state.behind.is_some() {
+                    self.due[Task::Pass as usize] = Instant::now();
+                }
+                self.settings.poll_interval
+            }
+            Task::Pass if !self.walks.needs_pass() => self.settings.reread_interval,
+            _ if outcome == Outcome::Nothing => self.settings.poll_interval,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Requests a page and commits what it means.
+    async fn exchange(&mut self, request: &Request) -> Result<Outcome, TailError> {
+        let (requested, requested_at) = (Instant::now(), util::now());
+        let answer = self
+            .client
+            .audit_page(request.limit, request.before.as_deref());
+        let answer = match self.health.request(Loop::Audit, answer).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                // A pause that the API asks for says nothing about what was requested.
+                if error.reason() != FailureReason::RateLimited {
+                    use FailureReason as R;
+                    let cause = match error.reason() {
+                        R::Rejected => Cause::Rejected,
+                        R::Key | R::Connect | R::Unauthorized | R::Forbidden => Cause::Unreachable,
+                        _ => Cause::Page,
+                    };
+                    self.failed(request, cause).await?;
+                }
+                return Err(error.into());
+            }
+        };
+        // Fewer entries are of no use if the API sends more than it is asked for.
+        let is_limited = answer.len() <= request.limit as usize;
+        if !is_limited {
+            self.metrics.api.violated(Violation::LimitExceeded);
+            let (limit, entries) = (request.limit, answer.len());
+            tracing::warn!(loop = "audit", limit, entries, "a page has more entries than were requested");
+        }
+        let is_large = answer.body().len() > self.ledger.max_page_bytes() && is_limited;
+        if is_large && Walks::can_shrink(request) {
+            self.failed(request, Cause::Page).await?;
+            return Ok(Outcome::TooLarge);
+        }
+        let entries = Entries::read(&answer);
+        entries.check(self.organization.as_ref())?;
+        let at = util::now();
+        let now = answer.server_time.min(at);
+        let mut page = Page {
+            rows: entries.rows(&self.ledger),
+            end: answer.end_cursor.clone(),
+            has_more: answer.has_more,
+            now,
+            as_of: now.checked_sub(requested.elapsed()).unwrap_or(now),
+            requested_at,
+            at,
+        };
+        let state = &self.walks.state;
+        let (was_synced, is_new) = (state.is_synced, state.mark.is_none());
+        let was_behind = state.behind_since().is_some();
+        let mut step = self.walks.page(request, &mut page);
+        let (task, rows, new) = (request.task, page.rows.len(), step.take.len());
+        tracing::debug!(loop = "audit", task = task.as_str(), entries = rows, new, "audit page");
+        let recreated = self
+            .recreated_at
+            .filter(|_| is_new && self.walks.state.is_synced);
+        step.gap = step.gap.or(recreated.map(Gap::recreated));
+        let problem = step.problem;
+        self.apply(&answer, &entries, &page, &mut step, task)
+            .await?;
+        if !was_synced && self.walks.state.is_synced {
+            self.log_first_sync(is_new);
+            // Nothing is late yet.
+            self.due[Task::Pass as usize] = Instant::now() + self.settings.reread_interval;
+        }
+        if step.is_cut {
+            tracing::info!(loop = "audit", "more is new than a sweep reads; a pass reads the rest");
+        } else if was_behind && self.walks.state.behind_since().is_none() {
+            tracing::info!(loop = "audit", "a pass has read what a sweep left out");
+        }
+        match problem {
+            None => Ok(Outcome::Page),
+            Some(Problem::Empty) => Ok(Outcome::Nothing),
+            Some(problem) => Err(problem.into()),
+        }
+    }
+
+    /// Notes a failed request.
+    async fn failed(&mut self, request: &Request, cause: Cause) -> Result<(), LedgerError> {
+        let mut step = self.walks.failed(request, cause, util::now());
+        match step.must_save {
+            true => self.save(Commit::new(util::now()), &mut step).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Commits what a step takes.
+    async fn apply(
+        &mut self,
+        answer: &AuditPage,
+        entries: &Entries<'_>,
+        page: &Page,
+        step: &mut Step,
+        task: Task,
+    ) -> Result<(), TailError> {
+        let interval = match task {
+            Task::Sweep => SAVE_INTERVAL,
+            _ => SAVE_PROGRESS,
+        };
+        if !step.must_save && self.saved.elapsed() < interval {
+            return Ok(());
+        }
+        let filters = &self.client.settings().filters;
+        let (organization, excluded) = (self.organization.as_ref(), &mut self.settings.excluded);
+        let (mut commit, odd) = entries.commit(answer, page, step, organization, filters, excluded);
+        commit.forgets = task == Task::History;
+        let filtered = commit.filtered;
+        self.save(commit, step).await?;
+        if filtered > 0 {
+            self.metrics.api.violated(Violation::OutsideFilters);
+            tracing::warn!(
+                loop = "audit",
+                entries = filtered,
+                "the API ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
+            );
+        }
+        for (id, problem) in odd {
+            tracing::warn!(loop = "audit", id, error = problem, "an audit log entry violates the API specification");
+        }
+        Ok(())
+    }
+
+    /// Commits together with the tail's state, and publishes.
+    async fn save(&mut self, mut commit: Commit, step: &mut Step) -> Result<(), LedgerError> {
+        let state = &self.walks.state;
+        commit.tail = Some(state.to_json());
+        commit.complete_through = state
+            .complete_through
+            .filter(|_| state.is_history_complete());
+        (commit.settles, commit.is_cut, commit.prune) =
+            (step.settles, step.is_cut, step.prune.take());
+        commit.gaps.extend(step.gap.take());
+        let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
+        let entries = commit.entries.len();
+        let changes = match self.ledger.commit(commit).await {
+            Ok(changes) => changes,
+            Err(error) => {
+                self.is_stale = true;
+                return Err(error);
+            }
+        };
+        let counted: u64 = changes.events.iter().map(|(_, rise)| rise).sum();
+        tracing::debug!(loop = "audit", entries, counted, "commit");
+        self.walks.pruned(changes.pruned);
+        self.saved = Instant::now();
+        for gap in &gaps {
+            tracing::error!(
+                loop = "audit", reason = gap.reason.as_str(),
+                "gap in the audit logs: {}", gap.message
+            );
+        }
+        self.organization = organization.or(self.organization.take());
+        self.metrics
+            .audit
+            .complete_through(self.walks.state.complete_through);
+        self.metrics.audit.publish(changes);
+        Ok(())
+    }
+
+    /// Continues from what is stored, after a commit that failed.
+    async fn reload(&mut self) -> Result<(), LedgerError> {
+        let state = self.ledger.reload().await?;
+        self.walks = walks(&self.client, &self.settings, &state)?;
+        (self.organization, self.is_stale) = (state.organization, false);
+        Ok(())
+    }
+
+    fn log_first_sync(&self, is_new: bool) {
+        let history = self.walks.state.histories.last();
+        let from = history.map(|history| history.from.to_string());
+        let to = history.map(|history| history.to.to_string());
+        let message = match is_new {
+            true => "first sync is done; counting begins",
+            false => {
+                "the filters changed; entries since the last complete pass are delivered as log records, but not counted"
+            }
+        };
+        tracing::info!(loop = "audit", history_from = from, history_to = to, "{message}");
+    }
+
+    fn note_success(&mut self, task: Task) {
+        let failures = std::mem::take(&mut self.failing[task as usize]).count;
+        if failures > 0 {
+            tracing::info!(loop = "audit", task = task.as_str(), failures, "audit requests work again");
+        }
+        if task != Task::Sweep || !self.walks.state.is_synced {
+            return;
+        }
+        self.metrics.loops.success(Loop::Audit);
+        if !self.has_named_patterns && self.started.elapsed() >= PATTERNS_AFTER {
+            self.has_named_patterns = true;
+            for pattern in self.settings.excluded.unmatched() {
+                tracing::info!(
+                    pattern,
+                    "a pattern of --*.exclude-activity-types has excluded nothing so far"
+                );
+            }
+        }
+    }
+
+    /// A pass or history that fails does not make the loop fail: what is new is read.
+    fn report(&mut self, error: &TailError, wait: Duration) {
+        let (task, reason, loops) = (self.last, error.reason(), &self.metrics.loops);
+        let is_disk = matches!(error, TailError::Ledger(_));
+        if task == Task::Sweep || is_disk {
+            loops.failure(Loop::Audit, reason, error.to_string());
+        }
+        let failing = &mut self.failing[task as usize];
+        failing.count += 1;
+        let (failures, is_same) = (failing.count, failing.reason == reason);
+        failing.reason = reason;
+        if is_same && !failures.is_power_of_two() {
+            return;
+        }
+        let retry_in = shown_wait(wait);
+        if is_disk {
+            tracing::warn!(loop = "audit", task = task.as_str(), failures, %retry_in, "{error}");
+            return;
+        }
+        let is_new = loops.state(Loop::Audit).last_success.is_none();
+        let api = match error {
+            TailError::Api(error) => Some(error),
+            _ => None,
+        };
+        let must_act = is_new || api.is_some_and(|error| !error.is_transient());
+        tracing::warn!(
+            loop = "audit", task = task.as_str(), failures, %error,
+            status = api.and_then(ApiError::status), %retry_in,
+            "audit request failed{}", advice(must_act)
+        );
+    }
+
+    fn show_full(&self, full: bool) {
+        if full == self.metrics.audit.is_paused() {
+            return;
+        }
+        if full {
+            tracing::warn!(
+                loop = "audit",
+                "the state file is full: the collector has not accepted the log records in it, or a reader prevents WAL truncation; the audit loop pauses"
+            );
+        } else {
+            // While a full file drains, it is full again after a few pages.
+            tracing::debug!(loop = "audit", "the state file has room again; the audit loop continues");
+        }
+        self.metrics.audit.paused(full);
+    }
+
+    fn show(&self) {
+        let state = &self.walks.state;
+        self.ledger.wait_since(self.walks.waiting_since());
+        self.metrics
+            .audit
+            .progress(state.behind_since(), state.is_history_complete());
+    }
+}
+
+/// Returns the state machine that continues from what the ledger holds.
+fn walks(client: &Client, settings: &Settings, state: &LedgerState) -> Result<Walks, LedgerError> {
+    let limits = Limits::new(settings, state.created_at);
+    let filters = client.settings().filters.fingerprint();
+    let tail = TailState::from_json(&state.tail)
+        .map_err(|error| LedgerError::Damaged(format!("the state of the audit tail: {error}")))?;
+    Ok(Walks::new(tail, limits, state.pruned, &filters))
+}

@@ -1,0 +1,547 @@
+//! Thousands of random histories: does the state machine take every entry once, whatever happens between two requests?
+//!
+//! The API lists by creation or by arrival, with entries dated ahead; its cursors are inclusive or not, positions or pointers to rows that
+//! may be deleted; pages are capped, or filtered after they were cut; entries come late, or dated in the past on top, are deleted, or disappear
+//! with age; pages fail for a while or are empty by accident, the first one too; cursors expire and are refused, answered with nothing, or with
+//! the newest page. The exporter crashes before or after any request and any commit, and is off for longer than the window.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use fastrand::Rng;
+use jiff::Timestamp;
+
+use super::start::Start;
+use super::state::TailState;
+use super::sweep::{Cause, Limits, Page, Problem, Request, Row, Step, Task, Walks};
+use crate::ledger::{Disposition, EventId, Seen};
+
+/// The re-read window and interval, in seconds.
+const WINDOW: u64 = 40;
+const INTERVAL: u64 = 5;
+
+/// What answers a request, or does not.
+enum Answer {
+    /// Entries, the cursor, and whether there are more.
+    Page(Vec<(u64, i64)>, Option<String>, bool),
+    Failed,
+    Refused,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Expired {
+    Refused,
+    Nothing,
+    Newest,
+}
+
+#[derive(Clone, PartialEq)]
+struct Entry {
+    /// What the listing is sorted by.
+    key: (i64, u64),
+    at: i64,
+    id: u64,
+    is_visible: bool,
+    /// The API's clock when it was added.
+    added: i64,
+}
+
+struct Api {
+    /// Newest first.
+    entries: Vec<Entry>,
+    clock: i64,
+    last: u64,
+    inclusive: bool,
+    by_arrival: bool,
+    pointers: bool,
+    sparse: bool,
+    cap: usize,
+    expired: Expired,
+    ahead: i64,
+    /// Inserted below a newer entry, and deleted with age.
+    below: BTreeSet<u64>,
+    gone: BTreeSet<u64>,
+    /// The next pages below the first that fail, and that are empty; the same for the first page.
+    broken: u32,
+    glitch: u32,
+    empty_top: u32,
+    age: u32,
+}
+
+struct World {
+    seed: u64,
+    rng: Rng,
+    api: Api,
+    calm: bool,
+    lossy: bool,
+    erasing: bool,
+    down: bool,
+    empties: bool,
+    glitches: u32,
+    limits: Limits,
+    // What the ledger holds.
+    stored: TailState,
+    known: HashMap<u64, (bool, i64)>,
+    pruned: Option<i64>,
+    taken: BTreeMap<u64, Disposition>,
+    /// Delivered and not counted, because they may have been known once.
+    backdated: BTreeSet<u64>,
+    gaps: u32,
+    cuts: u32,
+    walks: Walks,
+    /// This machine's clock. Time passes by a second at each request.
+    at: Timestamp,
+}
+
+/// The process ends here.
+struct Crash;
+
+fn time(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).unwrap()
+}
+
+fn chance(rng: &mut Rng, probability: f64) -> bool {
+    rng.f64() < probability
+}
+
+fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(0..of.len())]
+}
+
+// === impl Api ===
+
+impl Api {
+    fn new(rng: &mut Rng) -> Self {
+        Self {
+            entries: Vec::new(),
+            clock: 0,
+            last: 0,
+            inclusive: chance(rng, 0.2),
+            by_arrival: chance(rng, 0.2),
+            pointers: chance(rng, 0.2),
+            sparse: chance(rng, 0.2),
+            cap: pick(rng, &[2, 3, 5, 100]),
+            expired: pick(rng, &[Expired::Refused, Expired::Nothing, Expired::Newest]),
+            ahead: pick(rng, &[0, 0, 0, 3, 15]),
+            below: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            broken: 0,
+            glitch: 0,
+            empty_top: 0,
+            age: 0,
+        }
+    }
+
+    fn add(&mut self, rng: &mut Rng, is_late: bool) {
+        self.last += 1;
+        self.clock += pick(rng, &[0, 0, 1, 1, 2]);
+        let at = match is_late {
+            true => (self.clock - rng.i64(1..30)).max(0),
+            false if chance(rng, 0.4) => self.clock + self.ahead,
+            false => self.clock,
+        };
+        let (id, key) = match self.by_arrival {
+            true => (self.last, (self.last.cast_signed(), 0)),
+            false => (self.last, (at, self.last)),
+        };
+        if self.entries.first().is_some_and(|first| key < first.key) {
+            self.below.insert(id);
+        }
+        let place = self.entries.partition_point(|entry| entry.key > key);
+        let is_visible = !self.sparse || id % 4 == 0;
+        let entry = Entry {
+            key,
+            at,
+            id,
+            is_visible,
+            added: self.clock,
+        };
+        self.entries.insert(place, entry);
+    }
+
+    fn visible(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.is_visible)
+    }
+
+    fn page(&mut self, before: Option<&str>, limit: usize) -> Answer {
+        let mut entries: Vec<&Entry> = self.entries.iter().collect();
+        if before.is_none() && self.empty_top > 0 {
+            self.empty_top -= 1;
+            return Answer::Page(vec![], None, false);
+        }
+        if let Some(cursor) = before {
+            let parts = cursor.split('.').map(|part| part.parse().unwrap());
+            let parts: Vec<i64> = parts.collect();
+            let is_fresh = parts[0] == i64::from(self.age);
+            let key = (parts[1], parts[2].cast_unsigned());
+            if self.broken > 0 {
+                self.broken -= 1;
+                return Answer::Failed;
+            }
+            if self.glitch > 0 {
+                self.glitch -= 1;
+                return Answer::Page(vec![], None, false);
+            }
+            if self.pointers && !entries.iter().any(|entry| entry.key == key) {
+                return Answer::Refused;
+            }
+            match self.expired {
+                _ if is_fresh => {
+                    entries.retain(|entry| entry.key < key || (self.inclusive && entry.key == key))
+                }
+                Expired::Refused => return Answer::Refused,
+                Expired::Nothing => return Answer::Page(vec![], None, false),
+                Expired::Newest => {}
+            }
+        }
+        let limit = limit.min(self.cap);
+        let has_more = entries.len() > limit;
+        entries.truncate(limit);
+        let last = entries.last().map(|last| last.key);
+        let end = last.map(|(at, id)| format!("{}.{at}.{id}", self.age));
+        let shown = entries.into_iter().filter(|entry| entry.is_visible);
+        let shown = shown.map(|entry| (entry.id, entry.at)).collect();
+        Answer::Page(shown, end, has_more)
+    }
+}
+
+// === impl World ===
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut api = Api::new(&mut rng);
+        for _ in 0..pick(&mut rng, &[0, 5, 20, 150]) {
+            api.add(&mut rng, false);
+        }
+        let start = match pick(&mut rng, &[0, 0, 5, 1000]) {
+            0 => Start::Now,
+            back => Start::At(time(api.clock - back)),
+        };
+        let page_size = pick(&mut rng, &[2, 3, 7, 50]);
+        let limits = Limits {
+            page_size,
+            interval: Duration::from_secs(INTERVAL),
+            window: Duration::from_secs(WINDOW),
+            start,
+            created_at: time(0),
+            max_pages: pick(&mut rng, &[1, 3, 8]),
+            enough_older: 2 * page_size + 60,
+            max_older: 2 * page_size + 400,
+        };
+        let [lossy, erasing, down, empties] =
+            [0.15, 0.2, 0.3, 0.3].map(|probability| chance(&mut rng, probability));
+        let stored = TailState::default();
+        Self {
+            seed,
+            glitches: pick(&mut rng, &[0, 0, 1, 2, 6]),
+            rng,
+            api,
+            calm: true,
+            lossy,
+            erasing,
+            down,
+            empties,
+            walks: Walks::new(stored.clone(), limits.clone(), None, ""),
+            limits,
+            stored,
+            known: HashMap::new(),
+            pruned: None,
+            taken: BTreeMap::new(),
+            backdated: BTreeSet::new(),
+            gaps: 0,
+            cuts: 0,
+            at: time(0),
+        }
+    }
+
+    /// Something happens between two steps of the exporter.
+    fn chaos(&mut self) -> Result<(), Crash> {
+        if self.calm {
+            return Ok(());
+        }
+        let (rng, api) = (&mut self.rng, &mut self.api);
+        match rng.f64() {
+            r if r < 0.15 => {
+                for _ in 0..pick(rng, &[1, 1, 2, 3, 10, 30]) {
+                    api.add(rng, false);
+                }
+            }
+            r if r < 0.19 => api.add(rng, true),
+            r if r < 0.20 && self.lossy => {
+                let left = api.entries.len().saturating_sub(rng.usize(1..30));
+                for entry in api.entries.split_off(left) {
+                    if entry.is_visible {
+                        api.gone.insert(entry.id);
+                    }
+                }
+            }
+            r if r < 0.203 && self.erasing && !api.entries.is_empty() => {
+                api.entries.remove(rng.usize(0..api.entries.len()));
+            }
+            r if r < 0.206 => {
+                // Cursors live for ten minutes at least.
+                api.age += 1;
+                self.at += Duration::from_secs(601);
+            }
+            r if r < 0.212 && self.glitches > 0 => {
+                api.glitch = std::mem::take(&mut self.glitches);
+            }
+            r if r < 0.215 && self.glitches == 0 && self.empties => api.empty_top = 1,
+            r if r < 0.22 => api.broken = rng.u32(1..12),
+            r if r < 0.243 && self.down => {
+                for _ in 0..pick(rng, &[60, 200]) {
+                    let is_late = chance(rng, 0.04);
+                    api.add(rng, is_late);
+                }
+                return Err(Crash);
+            }
+            r if r < 0.25 => return Err(Crash),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        let pruned = self.pruned.map(time);
+        let stored = TailState::from_json(&self.stored.to_json()).unwrap();
+        assert_eq!(stored, self.stored, "seed {}", self.seed);
+        self.walks = Walks::new(stored, self.limits.clone(), pruned, "");
+    }
+
+    /// One request of a task; reports whether it had one, and whether there was an answer that could be used.
+    fn round(&mut self, task: Task) -> Result<bool, Crash> {
+        let Some(request) = self.walks.request(task) else {
+            return Ok(false);
+        };
+        self.chaos()?;
+        let (as_of, requested_at) = (time(self.api.clock), self.at);
+        let before = request.before.as_deref();
+        let answer = self.api.page(before, request.limit as usize);
+        let now = time(self.api.clock);
+        self.chaos()?;
+        self.at += Duration::from_secs(1);
+        match answer {
+            Answer::Failed => self.failed(&request, Cause::Page),
+            Answer::Refused => self.failed(&request, Cause::Rejected),
+            Answer::Page(found, end, has_more) => {
+                let mut page = Page {
+                    rows: found.iter().map(|found| self.row(*found)).collect(),
+                    end,
+                    has_more,
+                    now,
+                    as_of,
+                    requested_at,
+                    at: self.at,
+                };
+                let step = self.walks.page(&request, &mut page);
+                self.apply(task, step, &found)
+            }
+        }?;
+        Ok(true)
+    }
+
+    fn row(&self, (id, at): (u64, i64)) -> Row {
+        let seen = match self.known.get(&id) {
+            None => Seen::Unknown,
+            Some((false, _)) => Seen::Unsettled,
+            Some((true, _)) => Seen::Settled,
+        };
+        Row {
+            id: EventId(id),
+            at: Some(time(at)),
+            seen,
+        }
+    }
+
+    fn failed(&mut self, request: &Request, cause: Cause) -> Result<(), Crash> {
+        let step = self.walks.failed(request, cause, self.at);
+        self.apply(request.task, step, &[])
+    }
+
+    fn apply(&mut self, task: Task, step: Step, found: &[(u64, i64)]) -> Result<(), Crash> {
+        assert!(step.problem != Some(Problem::Empty) || step.take.is_empty());
+        if step.must_save || self.rng.bool() {
+            self.chaos()?;
+            self.commit(task, step, found);
+            self.chaos()?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, task: Task, step: Step, found: &[(u64, i64)]) {
+        let seed = self.seed;
+        for (index, taken) in step.take {
+            let (id, at) = found[index];
+            if task != Task::History {
+                self.known.insert(id, (false, at));
+            }
+            let before = self.taken.get(&id).copied();
+            match taken {
+                // What may have been known once is delivered again, and not counted.
+                Disposition::Ignored => continue,
+                Disposition::Backdated => {
+                    self.backdated.insert(id);
+                    continue;
+                }
+                // After a lost cursor the last page of history comes again.
+                Disposition::History if before == Some(Disposition::History) => {}
+                _ => assert_eq!(before, None, "seed {seed}: {id} is taken twice"),
+            }
+            self.taken.insert(id, taken);
+        }
+        if step.settles {
+            self.known.values_mut().for_each(|known| known.0 = true);
+        }
+        if let Some(prune) = step.prune {
+            self.known.retain(|id, (is_settled, at)| {
+                let is_old = *is_settled && time(*at) < prune.before;
+                let goes = is_old && !prune.met.contains(&EventId(*id));
+                if goes {
+                    self.pruned = self.pruned.max(Some(*at));
+                }
+                !goes
+            });
+            self.walks.pruned(self.pruned.map(time));
+        }
+        self.gaps += u32::from(step.gap.is_some());
+        self.cuts += u32::from(step.is_cut);
+        let before = self.stored.complete_through;
+        self.stored = self.walks.state.clone();
+        assert!(self.stored.complete_through >= before, "seed {seed}");
+        if self.stored.complete_through > before {
+            self.check_complete();
+        }
+    }
+
+    /// What was listed at the time that the tail claims to be complete through is taken, unless it came late. Settled entries dated ahead may
+    /// hide others until the next pass, and an empty answer by accident looks like an empty listing.
+    fn check_complete(&self) {
+        if self.api.ahead > 0 || self.empties {
+            return;
+        }
+        let through = self.stored.complete_through;
+        let watermark = self.watermark();
+        let is_missing = |entry: &&Entry| {
+            Some(time(entry.added)) < through
+                && Some(time(entry.at)) <= through
+                && Some(time(entry.at)) > watermark
+                && !self.known.contains_key(&entry.id)
+                && !self.api.below.contains(&entry.id)
+        };
+        let missing = self.api.visible().filter(is_missing);
+        let missing: Vec<u64> = missing.map(|entry| entry.id).collect();
+        assert!(
+            missing.is_empty(),
+            "seed {}: complete through {through:?} without {missing:?}",
+            self.seed
+        );
+    }
+
+    fn watermark(&self) -> Option<Timestamp> {
+        self.stored.watermark.max(self.pruned.map(time))
+    }
+
+    fn drain(&mut self, task: Task, is_done: fn(&Walks) -> bool) {
+        for _ in 0..8000 {
+            match self.round(task) {
+                Ok(true) if !is_done(&self.walks) => {}
+                _ => return,
+            }
+        }
+        panic!("seed {}: {task:?} does not end", self.seed);
+    }
+
+    fn sweep(&mut self) {
+        self.drain(Task::Sweep, |walks| !walks.is_sweeping());
+    }
+
+    fn pass(&mut self) {
+        self.drain(Task::Pass, |walks| walks.state.pass.is_none());
+    }
+
+    /// Returns what came after the start, should have been counted or delivered, and was not.
+    fn missing(&self, base: u64) -> BTreeSet<u64> {
+        let is_wanted = |entry: &&Entry| entry.id > base && Some(time(entry.at)) > self.watermark();
+        let wanted = self.api.visible().filter(is_wanted);
+        let ids = wanted.map(|entry| entry.id);
+        ids.filter(|id| !self.taken.contains_key(id)).collect()
+    }
+
+    fn play(mut self) {
+        let seed = self.seed;
+        // In rough ones, what comes during the first sync may count or not.
+        self.calm = !chance(&mut self.rng, 0.5);
+        let there: Vec<Entry> = self.api.visible().cloned().collect();
+        while !self.walks.state.is_synced {
+            if self.round(Task::Sweep).is_err() {
+                self.restart();
+            }
+        }
+        self.calm = false;
+        let (base, floor) = (self.api.last, self.walks.state.watermark);
+        let from = self
+            .walks
+            .state
+            .histories
+            .last()
+            .map(|history| history.from);
+        for _ in 0..self.rng.u32(3..90) {
+            let task = match self.rng.f64() {
+                r if r < 0.5 || self.walks.is_sweeping() => Task::Sweep,
+                r if r < 0.8 => Task::Pass,
+                _ => Task::History,
+            };
+            if self.round(task).is_err() {
+                self.restart();
+            }
+        }
+        self.calm = true;
+        (self.api.broken, self.api.glitch, self.api.empty_top) = (0, 0, 0);
+        self.sweep();
+        self.sweep();
+        let is_whole = !self.lossy && !self.erasing;
+        if is_whole && !self.api.sparse && self.api.ahead == 0 && self.cuts == 0 {
+            let missing = self.missing(base);
+            let missing: Vec<_> = missing.difference(&self.api.below).collect();
+            assert!(missing.is_empty(), "seed {seed}: sweeps missed {missing:?}");
+        }
+        self.drain(Task::History, |walks| walks.state.histories.is_empty());
+        for _ in 0..2 {
+            self.sweep();
+            self.pass();
+        }
+        let missing = self.missing(base);
+        assert!(missing.is_empty(), "seed {seed}: missed {missing:?}");
+        for entry in &there {
+            let taken = self.taken.get(&entry.id);
+            let is_counted = matches!(taken, Some(Disposition::Live | Disposition::Late));
+            let is_old = Some(time(entry.at)) <= floor;
+            assert!(
+                !(is_counted && is_old),
+                "seed {seed}: {} is history, and counted",
+                entry.id
+            );
+            let is_wanted = from.is_some_and(|from| time(entry.at) >= from);
+            if is_wanted && !self.api.by_arrival && self.api.entries.contains(entry) {
+                let is_known = taken.is_some() || self.backdated.contains(&entry.id);
+                assert!(is_known, "seed {seed}: history missed {}", entry.id);
+            }
+        }
+        if is_whole {
+            assert_eq!(self.gaps, 0, "seed {seed}: a gap, and nothing was lost");
+        }
+    }
+}
+
+#[test]
+fn every_entry_is_taken_once_in_any_history() {
+    let first = std::env::var("FIRST_SEED").map_or(0, |seed| seed.parse().unwrap());
+    let seeds = std::env::var("SEEDS").map_or(3000, |seeds| seeds.parse().unwrap());
+    let mut failures = 0;
+    for seed in first..first + seeds {
+        let played = std::panic::catch_unwind(|| World::new(seed).play());
+        failures += u32::from(played.is_err());
+    }
+    assert_eq!(failures, 0);
+}
