@@ -63,7 +63,7 @@ impl From<OpenError> for Failure {
         let status = match error {
             OpenError::Locked(_) => 3,
             // A full or failing disk, for example: the next start may work.
-            OpenError::Sqlite { .. } | OpenError::Damaged { .. } => 1,
+            OpenError::Sqlite { .. } => 1,
             _ => 2,
         };
         Self::new(status, error.to_string())

@@ -43,18 +43,6 @@ pub enum OpenError {
     /// It cannot be used as it is; the text says why, and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// It is damaged, and an earlier damaged copy is in the way.
-    #[error(
-        "state file {path} is damaged: {what}; to let a new one take its place, move the earlier damaged file {aside} away"
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The copy.
-        aside: PathBuf,
-        /// What is damaged.
-        what: String,
-    },
     /// The disk or SQLite failed; another attempt may succeed.
     #[error("cannot open state file {path}: {error}; {}", way_out(error))]
     Sqlite {
@@ -120,22 +108,19 @@ impl StateFile {
     }
 
     /// Renames a damaged file and its write-ahead log, and begins an empty one. No connection to it may be open.
-    pub(super) fn set_aside(self, what: String) -> Result<Self, OpenError> {
-        let io = |error: io::Error| OpenError::io(&self.path, &error);
+    pub(super) fn set_aside(self, what: &str) -> Result<Self, OpenError> {
         let aside = with_suffix(&self.path, DAMAGED);
         if has_damaged_copy(&self.path) {
-            return Err(OpenError::Damaged {
-                path: self.path,
-                aside,
-                what,
-            });
+            return Err(OpenError::Unusable(format!(
+                "state file {} is damaged: {what}; move the earlier damaged file {} away, and start again to begin with a new file",
+                self.path.display(),
+                aside.display()
+            )));
         }
-        std::fs::rename(&self.path, &aside).map_err(io)?;
-        // A new file must not begin with the log of another one.
-        let log = std::fs::rename(with_suffix(&self.path, "-wal"), with_suffix(&aside, "-wal"));
-        log.or_else(unless_missing).map_err(io)?;
-        let index = std::fs::remove_file(with_suffix(&self.path, "-shm"));
-        index.or_else(unless_missing).map_err(io)?;
+        let renamed = std::fs::rename(&self.path, &aside);
+        renamed.map_err(|error| OpenError::io(&self.path, &error))?;
+        // SQLite deletes a log that is left beside an empty file.
+        let _ = std::fs::rename(with_suffix(&self.path, "-wal"), with_suffix(&aside, "-wal"));
         tracing::error!(
             file = %self.path.display(), aside = %aside.display(), error = what,
             "the state file is damaged and was set aside"
@@ -243,11 +228,4 @@ fn private() -> OpenOptions {
 
 fn id(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
-}
-
-fn unless_missing(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    }
 }

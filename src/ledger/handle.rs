@@ -250,7 +250,7 @@ fn open_file(
         Ok(loaded) => loaded,
         Err(error) => {
             let what = open::damage(&file, error)?;
-            file = file.set_aside(what)?;
+            file = file.set_aside(&what)?;
             load()?
         }
     };
