@@ -140,7 +140,6 @@ async fn a_disk_that_fails_at_the_start_is_tried_again_and_the_file_stays() {
 
 /// A page is larger than SQLite's cache, so that nothing can be read from memory after a commit that failed.
 #[tokio::test]
-#[ignore = "the audit loop loses records if it cannot read its state again after a commit that failed"]
 async fn a_disk_that_fails_while_history_is_read_loses_nothing() {
     let api = organization(3, 0).await;
     for _ in 0..5_000 {

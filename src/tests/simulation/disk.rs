@@ -15,9 +15,6 @@ use crate::util::simulated::Disk;
 /// Never, for a call after a crash.
 const NEVER: Duration = Duration::MAX;
 
-/// Whether all statements fail at times, reads too.
-const READS_FAIL: bool = true;
-
 /// Tables that the exporter writes to.
 const TABLES: &str = "state pages events actors totals outbox dead_letters";
 
@@ -75,7 +72,7 @@ impl Files {
         match kind % 10 {
             0..3 => (self.full, self.is_full) = (Some(true), true),
             3..5 => self.slow = true,
-            5..7 if READS_FAIL => (self.broken, self.is_broken) = (Some(true), true),
+            5..7 => (self.broken, self.is_broken) = (Some(true), true),
             _ => {
                 let tables: Vec<&str> = TABLES.split(' ').collect();
                 let table = tables[self.rng.usize(0..tables.len())];
