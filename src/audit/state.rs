@@ -42,7 +42,7 @@ pub struct Newest(Vec<(Timestamp, EventId)>);
 pub struct Behind {
     /// Since when, by this machine's clock.
     pub since: Timestamp,
-    /// The newest entries that were settled before. Whoever meets one of them has met all that the sweep left out. Empty if the listing
+    /// The newest entries that were settled before. A pass that meets one of them has met all that the sweep left out. Empty if the listing
     /// was empty before.
     pub edge: Vec<EventId>,
 }
