@@ -191,7 +191,7 @@ async fn shows_two_organizations(program: &str) {
         ("$quiet_from", &begin),
         ("$quiet_until", &end),
     ];
-    let without = "Firing alerts,Firing detections,Certificates expire in";
+    let without = "Why a loop fails,Firing alerts,Firing detections,Certificates expire in";
     assert_panels_have_data(&prometheus, &chosen, without).await;
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     let people = truth.counts.keys().filter_map(|(_, actor)| *actor);
@@ -235,7 +235,7 @@ async fn shows_two_organizations(program: &str) {
     .await;
 
     let chosen = [("$instance", other.as_str())];
-    let without = "Firing alerts,Firing detections,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Organizations,Delivered through";
+    let without = "Why a loop fails,Firing alerts,Firing detections,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Organizations,Delivered through";
     assert_panels_have_data(&prometheus, &chosen, without).await;
     let shows = async |title: &str, value: f64| {
         let query = panel(&activity, title, 0, &chosen);
