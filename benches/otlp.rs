@@ -19,8 +19,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
-    Commit, Disposition, Encode as _, EventId, LedgerHandle, LedgerOptions, NewEntry, NewEvent,
-    RawRecord, RecordKind,
+    Commit, Disposition, Encode as _, EventId, LedgerHandle, LedgerOptions, NewEntry, RawRecord,
+    RecordKind,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::records::{RecordEncoder, SCOPE};
@@ -279,16 +279,13 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
 }
 
 fn entry(number: u64, created_at: jiff::Timestamp, raw: String) -> NewEntry {
-    let event = NewEvent {
-        activity_type: "X".to_owned(),
-        actor: None,
-        malformed: false,
-    };
     NewEntry {
         id: EventId(number),
         created_at,
         disposition: Disposition::Live,
-        event: Ok(event),
+        activity_type: Some("X".to_owned()),
+        actor: None,
+        problem: None,
         is_uncounted: false,
         is_unsent: false,
         raw: settings::alone(raw),

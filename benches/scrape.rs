@@ -24,7 +24,7 @@ use orgdata_exporter::audit::{Excluded, Settings as TailSettings, Start, Tail};
 use orgdata_exporter::endpoints;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
-    ActorRef, Commit, Disposition, EventId, LedgerHandle, LedgerOptions, NewEntry, NewEvent,
+    ActorRef, Commit, Disposition, EventId, LedgerHandle, LedgerOptions, NewEntry,
 };
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
@@ -504,14 +504,12 @@ async fn fill(path: &Path, base_url: &str) {
                 id: EventId((page * PAGE + number) as u64),
                 created_at: now,
                 disposition: Disposition::Live,
-                event: Ok(NewEvent {
-                    activity_type: labels.activity_type.to_string(),
-                    actor: Some(ActorRef {
-                        id: labels.actor.as_deref().unwrap_or_default().to_owned(),
-                        name: Some("First Last".to_owned()),
-                    }),
-                    malformed: false,
+                activity_type: Some(labels.activity_type.to_string()),
+                actor: Some(ActorRef {
+                    id: labels.actor.as_deref().unwrap_or_default().to_owned(),
+                    name: Some("First Last".to_owned()),
                 }),
+                problem: None,
                 is_uncounted: false,
                 is_unsent: false,
                 raw: settings::alone("{}"),

@@ -79,9 +79,9 @@ impl<K: Eq + Hash> Repeated<K> {
         count.is_power_of_two().then_some(*count)
     }
 
-    /// Begins again, after a success.
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
+    /// Begins again, after a success. Returns the number of failures before it.
+    pub(crate) fn clear(&mut self) -> u64 {
+        self.0.drain().map(|(_, count)| count).sum()
     }
 }
 

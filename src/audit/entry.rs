@@ -11,22 +11,28 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
-use crate::ledger::{ActorRef, EventId, NewEvent};
+use crate::ledger::{ActorRef, EventId, Seen};
 use crate::util::shown_id;
 
 /// An entry. What only an unknown one needs is not yet interpreted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry<'a> {
     /// Its identity: that of its id as written, or of its bytes.
     pub(crate) id: EventId,
     /// When it was created, if it has a readable time.
     pub(crate) created_at: Option<Timestamp>,
-    fields: Fields<'a>,
-    is_object: bool,
+    /// The same, or the time of the entry before it in the walk.
+    pub(super) at: Timestamp,
+    /// What the ledger knows of it.
+    pub(super) seen: Seen,
+    /// Its index in the response.
+    pub(super) index: usize,
+    /// `None` if it is not an object.
+    fields: Option<Fields<'a>>,
 }
 
 /// The fields in use; null is as if it were missing.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Fields<'a> {
     #[serde(borrow)]
@@ -77,73 +83,88 @@ impl<'a> Entry<'a> {
     /// Reads an entry.
     pub(crate) fn read(raw: &'a str) -> Self {
         // serde would read an array as the fields in their order.
-        let is_object = raw.starts_with('{');
-        let fields: Option<Fields<'_>> = match is_object {
-            true => serde_json::from_str(raw).ok(),
-            false => None,
-        };
-        let is_object = fields.is_some();
-        let fields = fields.unwrap_or_default();
-        let id = match fields.id.and_then(id_text) {
+        let object = raw.starts_with('{').then_some(raw);
+        let fields: Option<Fields<'_>> = object.and_then(|raw| serde_json::from_str(raw).ok());
+        let id = match fields.as_ref().and_then(Fields::id) {
             Some(id) => identity(b"id", &id),
             None => identity(b"bytes", raw),
         };
+        let created_at = fields.as_ref().and_then(Fields::created_at);
+        Self {
+            fields,
+            ..Self::new(id, created_at)
+        }
+    }
+
+    /// Returns an entry of which nothing but this is known.
+    pub(super) fn new(id: EventId, created_at: Option<Timestamp>) -> Self {
         Self {
             id,
-            created_at: fields.created_at(),
-            fields,
-            is_object,
+            created_at,
+            at: created_at.unwrap_or(Timestamp::MAX),
+            seen: Seen::Unknown,
+            index: 0,
+            fields: None,
         }
     }
 
     /// Returns its id for a log line.
     pub(crate) fn shown_id(&self) -> String {
-        let id = self.fields.id.and_then(id_text);
+        let id = self.fields.as_ref().and_then(Fields::id);
         shown_id(&id.unwrap_or("none".into()))
     }
 
     /// Returns the id of its organization.
     pub(crate) fn organization_id(&self) -> Option<i64> {
-        self.fields.organization_id.and_then(whole_number)
+        self.fields.as_ref()?.organization_id.and_then(whole_number)
     }
 
     /// Returns the name of its organization.
     pub(super) fn organization_name(&self) -> Option<String> {
-        let name = nested(self.fields.organization).name.and_then(string)?;
-        Some(name.into_owned())
+        let organization = nested(self.fields.as_ref()?.organization);
+        Some(organization.name.and_then(string)?.into_owned())
     }
 
-    /// Returns what it counts as; `None` if it has no type. `malformed` says whether something is not as documented.
-    pub(crate) fn event(&self, malformed: bool) -> Option<NewEvent> {
-        Some(NewEvent {
-            activity_type: self.activity_type()?.into_owned(),
-            actor: self.actor(),
-            malformed,
+    /// Returns its type; without one it cannot be counted.
+    pub(crate) fn activity_type(&self) -> Option<Cow<'a, str>> {
+        self.fields.as_ref()?.activity_type.and_then(string)
+    }
+
+    /// Returns who did it; `None` if it does not say so.
+    pub(crate) fn actor(&self) -> Option<ActorRef> {
+        let fields = self.fields.as_ref()?;
+        let user = nested(fields.actor_user);
+        let id = fields.actor_user_id.and_then(number);
+        let id = id.or_else(|| user.id.and_then(number))?;
+        let names = [user.first_name, user.last_name].into_iter().flatten();
+        let names: Vec<Cow<'_, str>> = names.filter_map(string).collect();
+        let names = names.iter().map(|name| name.trim());
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        Some(ActorRef {
+            id: id.into_owned(),
+            name: (!names.is_empty()).then(|| names.join(" ")),
         })
     }
 
     /// Returns what is not as documented.
     pub(crate) fn problem(&self) -> Option<&'static str> {
-        let Fields {
-            id,
-            actor_user_id,
-            organization_id,
-            ..
-        } = self.fields;
+        let Some(fields) = &self.fields else {
+            return Some("the entry is not a JSON object");
+        };
+        let (actor, organization) = (fields.actor_user_id, fields.organization_id);
         let problems = [
-            (!self.is_object, "the entry is not a JSON object"),
             (
-                !self.fields.activity_type.is_some_and(is_string),
+                !fields.activity_type.is_some_and(is_string),
                 "the entry has no type",
             ),
-            (id.and_then(id_text).is_none(), "the entry has no id"),
+            (fields.id().is_none(), "the entry has no id"),
             (self.created_at.is_none(), "the entry has no readable time"),
             (
-                actor_user_id.is_some_and(|raw| number(raw).is_none()),
+                actor.is_some_and(|raw| number(raw).is_none()),
                 "actorUserId is not an id",
             ),
             (
-                organization_id.is_some() && self.organization_id().is_none(),
+                organization.is_some_and(|raw| whole_number(raw).is_none()),
                 "organizationId is not a number",
             ),
         ];
@@ -163,41 +184,25 @@ impl<'a> Entry<'a> {
         let is_type = |one: &String| Some(&**one) == activity_type.as_deref();
         let is_deal =
             |raw: &RawValue| number(raw).is_some_and(|id| deal_ids.iter().any(|one| *one == id));
-        let deals = || {
-            let evaluated = nested(nested(self.fields.evaluation).deal);
-            [
-                self.fields.deal_id,
-                nested(self.fields.deal).id,
-                evaluated.id,
-            ]
+        let Some(fields) = &self.fields else {
+            return true;
         };
-        !self.is_object
-            || (activity_types.is_empty() || activity_types.iter().any(is_type))
-                && (deal_ids.is_empty() || deals().into_iter().flatten().any(is_deal))
-    }
-
-    fn activity_type(&self) -> Option<Cow<'a, str>> {
-        self.fields.activity_type.and_then(string)
-    }
-
-    fn actor(&self) -> Option<ActorRef> {
-        let user = nested(self.fields.actor_user);
-        let id = self.fields.actor_user_id.and_then(number);
-        let id = id.or_else(|| user.id.and_then(number))?;
-        let names = [user.first_name, user.last_name].into_iter().flatten();
-        let names: Vec<Cow<'_, str>> = names.filter_map(string).collect();
-        let names = names.iter().map(|name| name.trim());
-        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-        Some(ActorRef {
-            id: id.into_owned(),
-            name: (!names.is_empty()).then(|| names.join(" ")),
-        })
+        let deals = || {
+            let evaluated = nested(nested(fields.evaluation).deal);
+            [fields.deal_id, nested(fields.deal).id, evaluated.id]
+        };
+        (activity_types.is_empty() || activity_types.iter().any(is_type))
+            && (deal_ids.is_empty() || deals().into_iter().flatten().any(is_deal))
     }
 }
 
 // === impl Fields ===
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    fn id(&self) -> Option<Cow<'a, str>> {
+        self.id.and_then(id_text)
+    }
+
     fn created_at(&self) -> Option<Timestamp> {
         let times = [self.created_at, self.occurred_at, self.updated_at];
         let time = times
@@ -284,7 +289,7 @@ mod tests {
 
     fn actor(fields: &str) -> Option<ActorRef> {
         let raw = format!(r#"{{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z"{fields}}}"#);
-        Entry::read(&raw).event(false).expect("counted").actor
+        Entry::read(&raw).actor()
     }
 
     #[test]
@@ -292,7 +297,7 @@ mod tests {
         let raw = r#"{"type":"X","organizationId":"odd","task":"not an object"}"#;
         let entry = Entry::read(raw);
         assert!(entry.problem().is_some());
-        assert_eq!(entry.event(true).expect("counted").activity_type, "X");
+        assert_eq!(entry.activity_type().as_deref(), Some("X"));
         assert_eq!(entry.created_at, None);
         assert_eq!(entry.organization_id(), None);
     }
@@ -309,7 +314,7 @@ mod tests {
                 let raw = serde_json::to_string(&entry).expect("JSON");
                 let raw = raw.replace("\"HERE\"", odd);
                 let entry = Entry::read(&raw);
-                assert!(entry.event(false).is_some(), "{name}: {odd}");
+                assert!(entry.activity_type().is_some(), "{name}: {odd}");
                 assert!(entry.id == id || name == "id", "{name}: {odd}");
             }
         }
@@ -346,7 +351,7 @@ mod tests {
             r#"{"id":"a"}"#,
             r#"{"type":null}"#,
         ] {
-            assert!(Entry::read(raw).event(false).is_none(), "{raw}");
+            assert!(Entry::read(raw).activity_type().is_none(), "{raw}");
         }
         assert_ne!(Entry::read("null").id, Entry::read("[]").id);
     }

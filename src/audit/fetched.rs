@@ -1,93 +1,94 @@
 //! The commit that a page becomes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use opentelemetry::trace::TraceContextExt as _;
 use orgdata_api::{AuditPage, Filters};
+use tokio::time::Instant;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::entry::Entry;
 use super::exclude::{Exclude, Excluded};
-use super::sweep::{Page, Row, Step};
+use super::sweep::{Page, Step};
 use crate::ledger::{
     Commit, Disposition, EventIds, LedgerHandle, NewEntry, OtherOrganization, SharedText,
     TraceContext, label_value,
 };
+use crate::util;
 
 /// An organization's id and name.
 pub(super) type Organization = (String, Option<String>);
 
-/// The entries of a page without repetitions, each with its index.
-pub(super) struct Entries<'a>(Vec<(usize, Entry<'a>)>);
+/// A response with its page.
+pub(super) struct Fetched<'a> {
+    answer: &'a AuditPage,
+    pub(super) page: Page<'a>,
+}
 
-/// An entry that is not as documented: its id and what is wrong.
-pub(super) type Odd = (String, &'static str);
+// === impl Fetched ===
 
-// === impl Entries ===
-
-impl<'a> Entries<'a> {
-    /// Reads the entries of a page.
-    pub(super) fn read(page: &'a AuditPage) -> Self {
+impl<'a> Fetched<'a> {
+    /// Reads a response to a request that began then.
+    pub(super) fn read(answer: &'a AuditPage, ledger: &LedgerHandle, requested: Instant) -> Self {
         let mut ids = EventIds::default();
-        let entries = page.items().map(Entry::read).enumerate();
-        Self(entries.filter(|(_, entry)| ids.insert(entry.id)).collect())
-    }
-
-    /// Returns what decides what becomes of them.
-    pub(super) fn rows(&self, ledger: &LedgerHandle) -> Vec<Row> {
-        let seen = ledger.seen(self.0.iter().map(|(_, entry)| entry.id));
-        let rows = self.0.iter().zip(seen);
-        let row = |((_, entry), seen): (&(usize, Entry<'_>), _)| Row {
-            id: entry.id,
-            at: entry.created_at,
-            seen,
+        let entries = answer.items().map(Entry::read).enumerate();
+        let entries: Vec<_> = entries.filter(|(_, entry)| ids.insert(entry.id)).collect();
+        let seen = ledger.seen(entries.iter().map(|(_, entry)| entry.id));
+        let entries = entries
+            .into_iter()
+            .zip(seen)
+            .map(|((index, mut entry), seen)| {
+                (entry.index, entry.seen) = (index, seen);
+                entry
+            });
+        let (at, took) = (util::now(), requested.elapsed());
+        let now = answer.server_time.min(at);
+        let before = |time: Timestamp| time.checked_sub(took).unwrap_or(time);
+        let page = Page {
+            entries: entries.collect(),
+            end: answer.end_cursor.clone(),
+            has_more: answer.has_more,
+            now,
+            as_of: before(now),
+            requested_at: before(at),
+            at,
         };
-        rows.map(row).collect()
+        Self { answer, page }
     }
 
-    /// Refuses a page of another organization. A few odd entries do not make it another organization's.
+    /// Checks that the page is that of the stored organization. A few odd entries do not make it another organization's.
     pub(super) fn check(&self, stored: Option<&Organization>) -> Result<(), OtherOrganization> {
         let Some((expected, _)) = stored else {
             return Ok(());
         };
         let id = expected.parse().ok();
+        let is_expected = |entry: &Entry<'_>| entry.organization_id() == id;
         match self.organization() {
-            Some(found)
-                if !self
-                    .0
-                    .iter()
-                    .any(|(_, entry)| entry.organization_id() == id) =>
-            {
-                Err(OtherOrganization {
-                    found: found.to_string(),
-                    expected: expected.clone(),
-                })
-            }
+            Some(found) if !self.page.entries.iter().any(is_expected) => Err(OtherOrganization {
+                found: found.to_string(),
+                expected: expected.clone(),
+            }),
             _ => Ok(()),
         }
     }
 
-    /// Returns the commit of what a step takes, and the entries in it that are not as documented.
+    /// Returns the commit of what a step takes.
     pub(super) fn commit(
         &self,
-        answer: &AuditPage,
-        page: &Page,
         step: &Step,
         stored: Option<&Organization>,
         filters: &Filters,
         exclude: &mut Excluded,
-    ) -> (Commit, Vec<Odd>) {
-        let mut commit = Commit {
-            trace: current_trace(),
-            ..Commit::new(page.now)
-        };
+    ) -> Commit {
         let organization = stored
             .and_then(|(id, _)| id.parse().ok())
             .or_else(|| self.organization());
-        let mut odd = Vec::new();
         // Oldest first: that is the order of delivery.
-        for (index, taken) in step.take.iter().rev() {
-            let ((item, entry), row) = (&self.0[*index], &page.rows[*index]);
+        let taken = step.take.iter().rev();
+        let entries = taken.map(|(index, taken)| {
+            let entry = &self.page.entries[*index];
             let is_others = entry
                 .organization_id()
                 .is_some_and(|id| Some(id) != organization);
@@ -95,48 +96,45 @@ impl<'a> Entries<'a> {
                 true => Some("the entry belongs to another organization"),
                 false => entry.problem(),
             };
-            let event = entry.event(problem.is_some());
-            let event = event.ok_or_else(|| entry.problem().unwrap_or_default().to_owned());
-            let is_filtered = !entry.matches(filters);
-            commit.filtered += u64::from(is_filtered);
-            let disposition = if is_filtered {
-                Disposition::Ignored
-            } else {
-                *taken
+            let activity_type = entry.activity_type();
+            let is_in = |exclude: &mut Exclude| {
+                let activity_type = activity_type.as_deref();
+                activity_type.is_some_and(|name| exclude.matches(name))
             };
-            if let Some(problem) = problem
-                && disposition != Disposition::Ignored
-            {
-                odd.push((entry.shown_id(), problem));
-            }
-            let activity_type = event.as_ref().map(|event| &*event.activity_type);
-            let is_in =
-                |exclude: &mut Exclude| activity_type.is_ok_and(|kind| exclude.matches(kind));
-            commit.entries.push(NewEntry {
+            NewEntry {
+                id: entry.id,
+                created_at: entry.at,
+                disposition: match entry.matches(filters) {
+                    true => *taken,
+                    false => Disposition::Filtered,
+                },
                 is_uncounted: is_in(&mut exclude.metrics),
                 is_unsent: is_in(&mut exclude.records),
-                id: row.id,
-                created_at: row.at.unwrap_or(page.now),
-                disposition,
-                event,
-                raw: SharedText::new(answer.body().clone(), answer.position(*item)),
-            });
-        }
+                activity_type: activity_type.map(Cow::into_owned),
+                actor: entry.actor(),
+                problem,
+                raw: SharedText::new(
+                    self.answer.body().clone(),
+                    self.answer.position(entry.index),
+                ),
+            }
+        });
+        let mut commit = Commit {
+            trace: current_trace(),
+            entries: entries.collect(),
+            ..Commit::new(self.page.now)
+        };
         if !commit.entries.is_empty() {
-            commit.duplicates = (answer.len() - self.0.len()) as u64;
+            commit.duplicates = (self.answer.len() - self.page.entries.len()) as u64;
             commit.organization = organization.and_then(|id| self.renamed(id, stored));
         }
-        (commit, odd)
+        commit
     }
 
     /// Returns the id of the organization of most entries.
     fn organization(&self) -> Option<i64> {
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        for id in self
-            .0
-            .iter()
-            .filter_map(|(_, entry)| entry.organization_id())
-        {
+        for id in self.page.entries.iter().filter_map(Entry::organization_id) {
             *counts.entry(id).or_default() += 1;
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count);
@@ -145,7 +143,7 @@ impl<'a> Entries<'a> {
 
     /// Returns the id and the name of the organization, if its newest entry has another name than is known.
     fn renamed(&self, id: i64, stored: Option<&Organization>) -> Option<Organization> {
-        let mut entries = self.0.iter().map(|(_, entry)| entry);
+        let mut entries = self.page.entries.iter();
         let name = entries
             .find(|entry| entry.organization_id() == Some(id))
             .and_then(Entry::organization_name)

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_api::{ApiError, AuditPage, Backoff, Client, FailureReason};
+use orgdata_api::{ApiError, Backoff, Client, FailureReason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::Settings;
 use super::error::TailError;
-use super::fetched::{Entries, Organization};
+use super::fetched::{Fetched, Organization};
 use super::state::TailState;
-use super::sweep::{Cause, Limits, Page, Problem, Request, Step, Task, Walks};
+use super::sweep::{Cause, Limits, Problem, Request, Step, Task, Walks};
 use crate::health::{Health, Loop};
-use crate::ledger::{Commit, Gap, LedgerError, LedgerHandle, LedgerState};
+use crate::ledger::{Commit, Disposition, Gap, LedgerError, LedgerHandle, LedgerState};
 use crate::metrics::{Metrics, Violation};
-use crate::util::{self, advice, shown_wait};
+use crate::util::{self, Repeated, advice, shown_wait};
 
 /// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -34,6 +34,9 @@ const PATTERNS_AFTER: Duration = Duration::from_secs(3600);
 /// entries.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 const SAVE_PROGRESS: Duration = Duration::from_secs(1);
+
+/// What is wrong with an entry that was sent in spite of the filters.
+const OUTSIDE: &str = "it is outside of --audit.activity-types or --audit.deal-ids";
 
 /// Tails the audit logs of one organization into a ledger.
 #[derive(Debug)]
@@ -58,16 +61,10 @@ pub struct Tail {
     had_turn: [bool; Task::ALL.len()],
     /// The task of the last request.
     last: Task,
-    failing: [Failing; Task::ALL.len()],
+    failures: [Repeated<&'static str>; Task::ALL.len()],
+    /// What the API sends although the specification says otherwise.
+    violations: Repeated<&'static str>,
     has_named_patterns: bool,
-}
-
-/// Failures of a task in a row.
-#[derive(Clone, Debug, Default)]
-struct Failing {
-    count: u32,
-    /// The reason of the last one.
-    reason: &'static str,
 }
 
 /// What came of a request.
@@ -115,7 +112,8 @@ impl Tail {
             backoff: std::array::from_fn(|_| Backoff::new(FIRST_WAIT, MAX_WAIT)),
             had_turn: [true; _],
             last: Task::Sweep,
-            failing: Default::default(),
+            failures: Default::default(),
+            violations: Repeated::default(),
             has_named_patterns: false,
         };
         tail.show();
@@ -244,7 +242,7 @@ impl Tail {
 
     /// Requests a page and commits what it means.
     async fn exchange(&mut self, request: &Request) -> Result<Outcome, TailError> {
-        let (requested, requested_at) = (Instant::now(), util::now());
+        let requested = Instant::now();
         let answer = self
             .client
             .audit_page(request.limit, request.before.as_deref());
@@ -276,32 +274,20 @@ impl Tail {
             self.failed(request, Cause::Page).await?;
             return Ok(Outcome::TooLarge);
         }
-        let entries = Entries::read(&answer);
-        entries.check(self.organization.as_ref())?;
-        let at = util::now();
-        let now = answer.server_time.min(at);
-        let mut page = Page {
-            rows: entries.rows(&self.ledger),
-            end: answer.end_cursor.clone(),
-            has_more: answer.has_more,
-            now,
-            as_of: now.checked_sub(requested.elapsed()).unwrap_or(now),
-            requested_at,
-            at,
-        };
+        let mut fetched = Fetched::read(&answer, &self.ledger, requested);
+        fetched.check(self.organization.as_ref())?;
         let state = &self.walks.state;
         let (was_synced, is_new) = (state.is_synced, state.mark.is_none());
         let was_behind = state.behind_since().is_some();
-        let mut step = self.walks.page(request, &mut page);
-        let (task, rows, new) = (request.task, page.rows.len(), step.take.len());
-        tracing::debug!(loop = "audit", task = task.as_str(), entries = rows, new, "audit page");
+        let mut step = self.walks.page(request, &mut fetched.page);
+        let (task, entries, new) = (request.task, fetched.page.entries.len(), step.take.len());
+        tracing::debug!(loop = "audit", task = task.as_str(), entries, new, "audit page");
         let recreated = self
             .recreated_at
             .filter(|_| is_new && self.walks.state.is_synced);
         step.gap = step.gap.or(recreated.map(Gap::recreated));
         let problem = step.problem;
-        self.apply(&answer, &entries, &page, &mut step, task)
-            .await?;
+        self.apply(&fetched, &mut step, task).await?;
         if !was_synced && self.walks.state.is_synced {
             self.log_first_sync(is_new);
             // Nothing is late yet.
@@ -331,9 +317,7 @@ impl Tail {
     /// Commits what a step takes.
     async fn apply(
         &mut self,
-        answer: &AuditPage,
-        entries: &Entries<'_>,
-        page: &Page,
+        fetched: &Fetched<'_>,
         step: &mut Step,
         task: Task,
     ) -> Result<(), TailError> {
@@ -346,20 +330,24 @@ impl Tail {
         }
         let filters = &self.client.settings().filters;
         let (organization, excluded) = (self.organization.as_ref(), &mut self.settings.excluded);
-        let (mut commit, odd) = entries.commit(answer, page, step, organization, filters, excluded);
+        let mut commit = fetched.commit(step, organization, filters, excluded);
         commit.forgets = task == Task::History;
-        let filtered = commit.filtered;
+        let taken = commit.entries.iter().zip(step.take.iter().rev());
+        let odd = taken.filter_map(|(entry, (index, _))| match entry.disposition {
+            Disposition::Ignored => None,
+            Disposition::Filtered => Some((*index, OUTSIDE)),
+            _ => Some((*index, entry.problem?)),
+        });
+        let odd: Vec<_> = odd.collect();
         self.save(commit, step).await?;
-        if filtered > 0 {
-            self.metrics.api.violated(Violation::OutsideFilters);
-            tracing::warn!(
-                loop = "audit",
-                entries = filtered,
-                "the API ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
-            );
+        for (index, problem) in &odd {
+            if let Some(entries) = self.violations.should_log(problem) {
+                let id = fetched.page.entries[*index].shown_id();
+                tracing::warn!(loop = "audit", id, entries, error = problem, "an audit log entry violates the API specification");
+            }
         }
-        for (id, problem) in odd {
-            tracing::warn!(loop = "audit", id, error = problem, "an audit log entry violates the API specification");
+        if odd.iter().any(|(_, problem)| *problem == OUTSIDE) {
+            self.metrics.api.violated(Violation::OutsideFilters);
         }
         Ok(())
     }
@@ -423,7 +411,7 @@ impl Tail {
     }
 
     fn note_success(&mut self, task: Task) {
-        let failures = std::mem::take(&mut self.failing[task as usize]).count;
+        let failures = self.failures[task as usize].clear();
         if failures > 0 {
             tracing::info!(loop = "audit", task = task.as_str(), failures, "audit requests work again");
         }
@@ -449,13 +437,9 @@ impl Tail {
         if task == Task::Sweep || is_disk {
             loops.failure(Loop::Audit, reason, error.to_string());
         }
-        let failing = &mut self.failing[task as usize];
-        failing.count += 1;
-        let (failures, is_same) = (failing.count, failing.reason == reason);
-        failing.reason = reason;
-        if is_same && !failures.is_power_of_two() {
+        let Some(failures) = self.failures[task as usize].should_log(reason) else {
             return;
-        }
+        };
         let retry_in = shown_wait(wait);
         if is_disk {
             tracing::warn!(loop = "audit", task = task.as_str(), failures, %retry_in, "{error}");

@@ -177,6 +177,15 @@ impl Newest {
     }
 }
 
+// === impl Trouble ===
+
+impl Trouble {
+    /// Returns that of a walk that has not failed since then.
+    pub(super) fn none(since: Timestamp) -> Self {
+        Self { since, failures: 0 }
+    }
+}
+
 // === impl Walk ===
 
 impl Walk {

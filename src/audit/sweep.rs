@@ -25,6 +25,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Settings;
+use super::entry::Entry;
 use super::start::Start;
 use super::state::{Behind, History, Pass, TailState, Trouble, Walk};
 use crate::ledger::{Disposition, EventId, EventIds, Gap, GapReason, Prune, Seen};
@@ -38,7 +39,7 @@ const MIN_PAGE: u32 = 2;
 const MAX_PAGES: u32 = 10;
 /// A sweep is cut after this many failures of a page below the first.
 const MAX_FAILURES: u32 = 3;
-/// A pass ends after this many entries in a row that are older than it needs.
+/// A pass ends after this many entries in a entry that are older than it needs.
 const ENOUGH_OLDER: u32 = 2_000;
 /// A pass that has not met the edge, and history, end after this many.
 const MAX_OLDER: u32 = 10_000;
@@ -72,22 +73,11 @@ pub(super) struct Request {
     pub limit: u32,
 }
 
-/// An entry of a page.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
-    /// Its identity.
-    pub id: EventId,
-    /// When it was created. If it does not say so readably, [`Walks::page`] sets the time of the entry before it.
-    pub at: Option<Timestamp>,
-    /// What the ledger knows of it.
-    pub seen: Seen,
-}
-
 /// A page of the listing, without repeated entries.
 #[derive(Clone, Debug)]
-pub(super) struct Page {
+pub(super) struct Page<'a> {
     /// Its entries, newest first.
-    pub rows: Vec<Row>,
+    pub entries: Vec<Entry<'a>>,
     /// The cursor of the next page.
     pub end: Option<String>,
     /// There is to be more.
@@ -148,7 +138,7 @@ pub(super) enum Cause {
 /// The settings of the state machine.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
-    /// `--api.page-size`.
+    /// `--api.page-size`, at least [`MIN_PAGE`].
     pub page_size: u32,
     /// `--audit.reread-interval`.
     pub interval: Duration,
@@ -201,22 +191,13 @@ struct Sweep {
     as_of: Timestamp,
 }
 
-// === impl Row ===
-
-impl Row {
-    /// Returns its time; the latest possible one before [`Walks::page`] has set it.
-    fn at(&self) -> Timestamp {
-        self.at.unwrap_or(Timestamp::MAX)
-    }
-}
-
 // === impl Limits ===
 
 impl Limits {
     /// Returns the limits of these settings, with a state file that was created then.
     pub(super) fn new(settings: &Settings, created_at: Timestamp) -> Self {
         Self {
-            page_size: settings.page_size,
+            page_size: settings.page_size.max(MIN_PAGE),
             interval: settings.reread_interval,
             window: settings.reread_window,
             start: settings.start,
@@ -232,12 +213,12 @@ impl Limits {
 
 impl Walk {
     /// Reports whether the listing ends with a page that was requested with the cursor of this walk, and goes on to the next one.
-    fn advance(&mut self, page: &Page, newest: Option<EventId>) -> Result<bool, Problem> {
+    fn advance(&mut self, page: &Page<'_>, newest: Option<EventId>) -> Result<bool, Problem> {
         let is_end = page.end.is_none() || page.end == self.cursor;
         if self.cursor.is_some() {
-            let is_first = |row: &Row| Some(row.id) == newest;
+            let is_first = |entry: &Entry<'_>| Some(entry.id) == newest;
             let was_first = self.last.is_some_and(|(_, id)| Some(id) == newest);
-            let is_top = !was_first && page.rows.iter().any(is_first);
+            let is_top = !was_first && page.entries.iter().any(is_first);
             let is_stale = page.at.duration_since(self.cursor_at).abs() > FRESH;
             if is_top || (is_end && is_stale) {
                 return Err(Problem::CursorLost);
@@ -253,8 +234,8 @@ impl Walk {
                 return Err(Problem::EndsEarly);
             }
         }
-        if let Some(last) = page.rows.last() {
-            self.last = Some((last.at(), last.id));
+        if let Some(last) = page.entries.last() {
+            self.last = Some((last.at, last.id));
         }
         if !is_end {
             self.doubts = 0;
@@ -281,7 +262,7 @@ impl Walks {
             pruned,
             sweep: None,
             top_limit: QUIET.min(page_size),
-            page_limits: [page_size.max(MIN_PAGE); _],
+            page_limits: [page_size; _],
             newest: None,
             is_empty_once: false,
             now: Timestamp::MIN,
@@ -332,18 +313,25 @@ impl Walks {
         self.pruned = self.pruned.max(newest);
     }
 
+    /// Returns where a task is; `None` if it has not begun.
+    fn walk(&self, task: Task) -> Option<&Walk> {
+        match task {
+            Task::Sweep => self.sweep.as_ref().map(|sweep| &sweep.walk),
+            Task::Pass => self.state.pass.as_ref().map(|pass| &pass.walk),
+            Task::History => self.state.histories.last().map(|history| &history.walk),
+        }
+    }
+
     /// Returns the next request of a task; `None` if it has none. A pass that is not under way begins.
     pub(super) fn request(&self, task: Task) -> Option<Request> {
-        let walk = match task {
-            Task::Sweep => self.sweep.as_ref().map(|sweep| &sweep.walk),
-            _ if self.is_sweeping() => return None,
-            Task::Pass => self.state.pass.as_ref().map(|pass| &pass.walk),
-            Task::History => Some(&self.state.histories.last()?.walk),
-        };
-        let before = walk.and_then(|walk| walk.cursor.clone());
+        let is_idle = task == Task::History && self.state.histories.is_empty();
+        if is_idle || (task != Task::Sweep && self.is_sweeping()) {
+            return None;
+        }
+        let before = self.walk(task).and_then(|walk| walk.cursor.clone());
         let limit = match (task, &before) {
             (Task::Sweep, None) => self.top_limit,
-            (Task::Sweep, Some(_)) => self.limits.page_size.max(MIN_PAGE),
+            (Task::Sweep, Some(_)) => self.limits.page_size,
             _ => self.page_limits[task as usize],
         };
         Some(Request {
@@ -360,20 +348,16 @@ impl Walks {
     }
 
     /// Decides what to take of a page.
-    pub(super) fn page(&mut self, request: &Request, page: &mut Page) -> Step {
+    pub(super) fn page(&mut self, request: &Request, page: &mut Page<'_>) -> Step {
         self.now = page.now;
-        let walk = match request.task {
-            Task::Sweep => self.sweep.as_ref().map(|sweep| &sweep.walk),
-            Task::Pass => self.state.pass.as_ref().map(|pass| &pass.walk),
-            Task::History => self.state.histories.last().map(|history| &history.walk),
-        };
-        let last = walk.and_then(|walk| walk.last);
+        let last = self.walk(request.task).and_then(|walk| walk.last);
         let mut at = last.map_or(page.now, |(at, _)| at);
-        for row in &mut page.rows {
-            at = *row.at.get_or_insert(at);
+        for entry in &mut page.entries {
+            at = entry.created_at.unwrap_or(at);
+            entry.at = at;
         }
         if request.before.is_none() {
-            self.newest = page.rows.first().map(|row| row.id);
+            self.newest = page.entries.first().map(|entry| entry.id);
             self.top_works = [true; _];
         }
         let mut step = Step::default();
@@ -389,7 +373,7 @@ impl Walks {
         match result {
             Ok(()) => {
                 let limit = &mut self.page_limits[request.task as usize];
-                *limit = (*limit * 2).min(self.limits.page_size.max(MIN_PAGE));
+                *limit = (*limit * 2).min(self.limits.page_size);
             }
             Err(Problem::Empty) => step.problem = Some(Problem::Empty),
             Err(problem) => {
@@ -511,8 +495,8 @@ impl Walks {
         self.state.watermark.max(self.pruned)
     }
 
-    fn first_sync(&mut self, page: &Page, step: &mut Step) {
-        let times = || page.rows.iter().map(Row::at);
+    fn first_sync(&mut self, page: &Page<'_>, step: &mut Step) {
+        let times = || page.entries.iter().map(|entry| entry.at);
         // Not later than now. If the whole page is, although there is more below it, the clock is wrong.
         let mut watermark = times()
             .max()
@@ -526,9 +510,9 @@ impl Walks {
             Some(mark) => Some(mark),
             None => (self.limits.start).from(self.limits.created_at.min(page.now)),
         };
-        for (index, row) in page.rows.iter().enumerate() {
-            if row.seen == Seen::Unknown {
-                let is_wanted = from.is_some_and(|from| row.at() >= from);
+        for (index, entry) in page.entries.iter().enumerate() {
+            if entry.seen == Seen::Unknown {
+                let is_wanted = from.is_some_and(|from| entry.at >= from);
                 let taken = if is_wanted {
                     Disposition::History
                 } else {
@@ -544,17 +528,14 @@ impl Walks {
                     cursor: Some(end.clone()),
                     cursor_at: page.requested_at,
                     has_more: page.has_more,
-                    last: page.rows.last().map(|row| (row.at(), row.id)),
+                    last: page.entries.last().map(|entry| (entry.at, entry.id)),
                     ..Walk::default()
                 },
                 from,
                 to: watermark,
                 reached: watermark,
                 since: page.at,
-                trouble: Trouble {
-                    since: page.at,
-                    failures: 0,
-                },
+                trouble: Trouble::none(page.at),
                 ..History::default()
             }),
             _ => {}
@@ -562,7 +543,7 @@ impl Walks {
         state.is_synced = true;
         state.watermark = state.watermark.max(Some(watermark));
         state.mark = state.mark.max(Some(watermark));
-        let was_empty = page.rows.is_empty() && page.end.is_none();
+        let was_empty = page.entries.is_empty() && page.end.is_none();
         self.sweep = Some(Sweep {
             as_of: page.as_of,
             ..Sweep::default()
@@ -573,7 +554,7 @@ impl Walks {
         step.must_save = true;
     }
 
-    fn sweep(&mut self, page: &Page, step: &mut Step) -> Result<(), Problem> {
+    fn sweep(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
         let watermark = self.watermark();
         let sweep = self.sweep.get_or_insert_with(|| Sweep {
             since: page.at,
@@ -586,7 +567,7 @@ impl Walks {
         }
         (sweep.pages, sweep.failures) = (sweep.pages + 1, 0);
         // What is dated ahead may stay on top of newer ones.
-        let is_ground = |row: &Row| is_settled(row) && row.at() <= page.now;
+        let is_ground = |entry: &Entry<'_>| is_settled(entry) && entry.at <= page.now;
         take(
             page,
             &mut sweep.walk,
@@ -599,14 +580,14 @@ impl Walks {
         let (has_met, is_long) = (sweep.walk.has_met, sweep.pages >= self.limits.max_pages);
         self.learn(page, step);
         // What was there before the first sync, below an entry of it, is not this walk's.
-        let is_old = |row: &Row| has_met && row.at <= self.state.watermark;
+        let is_old = |entry: &Entry<'_>| has_met && Some(entry.at) <= self.state.watermark;
         let is_known = page
-            .rows
+            .entries
             .last()
-            .is_some_and(|row| is_settled(row) || is_old(row));
+            .is_some_and(|entry| is_settled(entry) || is_old(entry));
         if is_known {
             self.settle(false, page.at, step);
-        } else if is_top && is_end && page.rows.is_empty() {
+        } else if is_top && is_end && page.entries.is_empty() {
             self.nothing_listed(step);
         } else if is_end {
             let may_lack = !self.state.settled.is_empty() && !self.state.was_empty;
@@ -617,7 +598,7 @@ impl Walks {
         Ok(())
     }
 
-    /// Ends a sweep of an empty listing, which is believed the second time in a row.
+    /// Ends a sweep of an empty listing, which is believed the second time in a entry.
     fn nothing_listed(&mut self, step: &mut Step) {
         let as_of = self.sweep.take().map(|sweep| sweep.as_of);
         if std::mem::replace(&mut self.is_empty_once, true) {
@@ -658,10 +639,10 @@ impl Walks {
         }
     }
 
-    fn pass(&mut self, page: &Page, step: &mut Step) -> Result<(), Problem> {
+    fn pass(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
         let is_top = |walk: &Walk| walk.cursor.is_none();
         let begins = self.state.pass.is_none();
-        let is_nothing = page.rows.is_empty() && page.end.is_none();
+        let is_nothing = page.entries.is_empty() && page.end.is_none();
         if is_nothing
             && self
                 .state
@@ -682,34 +663,38 @@ impl Walks {
         let is_end = pass.walk.advance(page, self.newest)?;
         self.progress_at = Some(page.at);
         let (floor, has_edge) = (pass.floor, !pass.edge.is_empty());
-        for row in &page.rows {
-            pass.walk.older = if row.at() >= floor {
+        for entry in &page.entries {
+            pass.walk.older = if entry.at >= floor {
                 0
             } else {
                 pass.walk.older + 1
             };
             if let Some(met) = &mut self.met
-                && row.at() < pass.reaches
+                && entry.at < pass.reaches
             {
-                met.insert(row.id);
+                met.insert(entry.id);
             }
         }
         // What is not newer than the first sync is history.
         let synced = self.state.watermark;
-        let is_wanted = |row: &Row, has_met: bool| {
-            (has_edge && !has_met) || (row.at() >= floor && row.at > synced)
+        let is_wanted = |entry: &Entry<'_>, has_met: bool| {
+            (has_edge && !has_met) || (entry.at >= floor && Some(entry.at) > synced)
         };
         // What a cut sweep left out is not late.
         let edge = &pass.edge;
-        let is_ground = |row: &Row| {
+        let is_ground = |entry: &Entry<'_>| {
             if has_edge {
-                edge.contains(&row.id)
+                edge.contains(&entry.id)
             } else {
-                is_settled(row)
+                is_settled(entry)
             }
         };
         take(page, &mut pass.walk, watermark, is_ground, is_wanted, step);
-        if page.rows.iter().any(|row| pass.edge.contains(&row.id)) {
+        if page
+            .entries
+            .iter()
+            .any(|entry| pass.edge.contains(&entry.id))
+        {
             pass.edge.clear();
         }
         let (lacks_edge, older) = (!pass.edge.is_empty(), pass.walk.older);
@@ -727,7 +712,7 @@ impl Walks {
             step.gap = Some(Gap {
                 reason: GapReason::Retention,
                 from: self.state.complete_through,
-                to: page.rows.iter().map(Row::at).min(),
+                to: page.entries.iter().map(|entry| entry.at).min(),
                 message: "the listing has no entry any more that was read before; what came in between may have been deleted".to_owned(),
             });
         }
@@ -744,7 +729,7 @@ impl Walks {
 
     /// Begins a pass. What a sweep leaves out from now on is the next one's.
     fn begin_pass(&mut self, page: &Page) {
-        let newest = page.rows.iter().map(Row::at).max();
+        let newest = page.entries.iter().map(|entry| entry.at).max();
         let reaches = self.window_start(newest.map_or(page.now, |newest| newest.min(page.now)));
         let floor = self.state.mark.max(self.state.watermark);
         let behind = self.state.behind.take();
@@ -754,21 +739,18 @@ impl Walks {
             behind_since: behind.as_ref().map(|behind| behind.since),
             edge: behind.map(|behind| behind.edge).unwrap_or_default(),
             as_of: page.as_of,
-            trouble: Trouble {
-                since: page.at,
-                failures: 0,
-            },
+            trouble: Trouble::none(page.at),
             ..Pass::default()
         });
         self.met = Some(EventIds::default());
     }
 
-    fn history(&mut self, page: &Page, step: &mut Step) -> Result<(), Problem> {
+    fn history(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
         let Some(history) = self.state.histories.last_mut() else {
             return Ok(());
         };
         let is_top = history.walk.cursor.is_none();
-        if is_top && page.rows.is_empty() && page.end.is_none() {
+        if is_top && page.entries.is_empty() && page.end.is_none() {
             return Err(Problem::Empty);
         }
         // An inclusive cursor brings the last entry again.
@@ -780,29 +762,26 @@ impl Walks {
         } else {
             history.to
         };
-        for (index, row) in page.rows.iter().enumerate() {
+        for (index, entry) in page.entries.iter().enumerate() {
             // Known entries say nothing: some may be dated in the past.
-            if row.at() >= history.from {
+            if entry.at >= history.from {
                 history.walk.older = 0;
-            } else if row.seen == Seen::Unknown {
+            } else if entry.seen == Seen::Unknown {
                 history.walk.older += 1;
             }
-            let is_new = row.seen == Seen::Unknown && Some(row.id) != again;
-            if is_new && (history.from..=to).contains(&row.at()) {
+            let is_new = entry.seen == Seen::Unknown && Some(entry.id) != again;
+            if is_new && (history.from..=to).contains(&entry.at) {
                 step.take.push((index, Disposition::History));
             }
         }
-        history.is_returning &= !page.rows.iter().any(|row| row.at() <= history.reached);
-        if let Some(newest) = page.rows.iter().map(Row::at).max()
+        history.is_returning &= !page.entries.iter().any(|entry| entry.at <= history.reached);
+        if let Some(newest) = page.entries.iter().map(|entry| entry.at).max()
             && !history.is_returning
         {
             history.reached = newest.min(to);
         }
         if !step.take.is_empty() {
-            history.trouble = Trouble {
-                since: page.at,
-                failures: 0,
-            };
+            history.trouble = Trouble::none(page.at);
         }
         if is_end || history.walk.older >= self.limits.max_older {
             self.state.histories.pop();
@@ -812,33 +791,33 @@ impl Walks {
     }
 
     /// Notes the newest entries among those that are taken.
-    fn learn(&mut self, page: &Page, step: &Step) {
-        let rows = step.take.iter().map(|(index, _)| &page.rows[*index]);
+    fn learn(&mut self, page: &Page<'_>, step: &Step) {
+        let entries = step.take.iter().map(|(index, _)| &page.entries[*index]);
         self.state
             .unsettled
-            .extend(rows.map(|row| (row.at(), row.id)));
+            .extend(entries.map(|entry| (entry.at, entry.id)));
     }
 }
 
-fn is_settled(row: &Row) -> bool {
-    row.seen == Seen::Settled
+fn is_settled(entry: &Entry<'_>) -> bool {
+    entry.seen == Seen::Settled
 }
 
 /// Takes what is unknown and wanted. Above the first entry of the ground it is live, below it late; what may have been known once is not
 /// counted.
 fn take(
-    page: &Page,
+    page: &Page<'_>,
     walk: &mut Walk,
     watermark: Option<Timestamp>,
-    is_ground: impl Fn(&Row) -> bool,
-    is_wanted: impl Fn(&Row, bool) -> bool,
+    is_ground: impl Fn(&Entry<'_>) -> bool,
+    is_wanted: impl Fn(&Entry<'_>, bool) -> bool,
     step: &mut Step,
 ) {
-    for (index, row) in page.rows.iter().enumerate() {
-        walk.has_met |= is_ground(row);
-        if row.seen == Seen::Unknown && is_wanted(row, walk.has_met) {
+    for (index, entry) in page.entries.iter().enumerate() {
+        walk.has_met |= is_ground(entry);
+        if entry.seen == Seen::Unknown && is_wanted(entry, walk.has_met) {
             let taken = match walk.has_met {
-                _ if row.at <= watermark => Disposition::Backdated,
+                _ if Some(entry.at) <= watermark => Disposition::Backdated,
                 true => Disposition::Late,
                 false => Disposition::Live,
             };

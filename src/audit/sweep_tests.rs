@@ -11,9 +11,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use jiff::Timestamp;
 
+use super::entry;
 use super::start::Start;
 use super::state::TailState;
-use super::sweep::{Cause, Limits, Page, Problem, Request, Row, Step, Task, Walks};
+use super::sweep::{Cause, Limits, Page, Problem, Request, Step, Task, Walks};
 use crate::ledger::{Disposition, EventId, Seen};
 
 /// The re-read window and interval, in seconds.
@@ -326,7 +327,7 @@ impl World {
             Answer::Refused => self.failed(&request, Cause::Rejected),
             Answer::Page(found, end, has_more) => {
                 let mut page = Page {
-                    rows: found.iter().map(|found| self.row(*found)).collect(),
+                    entries: found.iter().map(|found| self.entry(*found)).collect(),
                     end,
                     has_more,
                     now,
@@ -341,17 +342,15 @@ impl World {
         Ok(true)
     }
 
-    fn row(&self, (id, at): (u64, i64)) -> Row {
+    fn entry(&self, (id, at): (u64, i64)) -> entry::Entry<'static> {
         let seen = match self.known.get(&id) {
             None => Seen::Unknown,
             Some((false, _)) => Seen::Unsettled,
             Some((true, _)) => Seen::Settled,
         };
-        Row {
-            id: EventId(id),
-            at: Some(time(at)),
-            seen,
-        }
+        let mut entry = entry::Entry::new(EventId(id), Some(time(at)));
+        entry.seen = seen;
+        entry
     }
 
     fn failed(&mut self, request: &Request, cause: Cause) -> Result<(), Crash> {

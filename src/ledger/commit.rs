@@ -315,18 +315,16 @@ fn records<'a>(
 
 /// Returns the dead letters of a commit: entries that cannot be counted.
 fn unreadable(commit: &Commit, encoder: &dyn Encode) -> Vec<DeadLetter> {
-    let entries = commit.entries.iter().filter(|entry| entry.is_taken());
-    let letter = |entry: &NewEntry| {
-        let message = entry.event.as_ref().err()?;
-        Some(DeadLetter {
-            reason: DeadReason::Malformed,
-            message: message.clone(),
-            kind: RecordKind::Entry,
-            arrived_at: commit.arrived_at,
-            raw: encoder.redact(&entry.raw),
-        })
+    let entries = commit.entries.iter();
+    let entries = entries.filter(|entry| entry.is_taken() && entry.activity_type.is_none());
+    let letter = |entry: &NewEntry| DeadLetter {
+        reason: DeadReason::Malformed,
+        message: entry.problem.unwrap_or_default().to_owned(),
+        kind: RecordKind::Entry,
+        arrived_at: commit.arrived_at,
+        raw: encoder.redact(&entry.raw),
     };
-    entries.filter_map(letter).collect()
+    entries.map(letter).collect()
 }
 
 /// Returns the changes that do not depend on the file.
@@ -353,12 +351,15 @@ fn changes(commit: &Commit) -> Changes {
         ),
         (
             Total::Malformed,
-            count(|entry| entry.is_taken() && entry.is_malformed()),
+            count(|entry| entry.is_taken() && entry.problem.is_some()),
         ),
         (Total::Duplicate, commit.duplicates),
         (Total::Cut, u64::from(commit.is_cut)),
         (Total::Gaps, commit.gaps.len() as u64),
-        (Total::Filtered, commit.filtered),
+        (
+            Total::Filtered,
+            count(|entry| entry.disposition == Disposition::Filtered),
+        ),
     ];
     let now = commit.present();
     let live =

@@ -10,7 +10,7 @@ use ring::hmac;
 use rusqlite::{Connection, Transaction, params};
 
 use super::micros;
-use super::types::{ActorRef, Changes, Commit, Disposition, EventLabels, NewEvent, Total};
+use super::types::{ActorRef, Changes, Commit, Disposition, EventLabels, NewEntry, Total};
 use crate::util::one_line;
 
 /// The label of an event without an actor.
@@ -147,8 +147,8 @@ impl Labels {
         let mut counts: BTreeMap<EventLabels, u64> = BTreeMap::new();
         let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
         let mut folded = 0;
-        for (event, is_late, number) in alike(commit) {
-            let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
+        for (entry, is_late, number) in alike(commit) {
+            let actor = match (self.actor_label.label(entry.actor.as_ref()), &entry.actor) {
                 (Some(label), Some(actor)) if !is_reserved(&label) => {
                     match self.actor(&label) {
                         Some(label) => {
@@ -171,7 +171,8 @@ impl Labels {
                 }
                 (label, _) => label.map(Into::into),
             };
-            let activity_type = self.activity_type(&event.activity_type);
+            let activity_type = entry.activity_type.as_deref().unwrap_or_default();
+            let activity_type = self.activity_type(activity_type);
             let series = EventLabels {
                 activity_type,
                 actor,
@@ -240,12 +241,13 @@ impl Labels {
 
 /// Returns the counted events of a commit with how often each occurs: an event, whether it is late, and the number of such
 /// events. The event that occurs last comes last, because its actor has the current name.
-fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEvent, bool, u64)> {
+fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEntry, bool, u64)> {
     let mut groups: HashMap<_, (usize, u64), foldhash::fast::RandomState> = HashMap::default();
     for (index, entry) in commit.entries.iter().enumerate() {
-        if let (true, Ok(event)) = (entry.is_counted(), &entry.event) {
+        if entry.is_counted() {
+            let is_late = entry.disposition == Disposition::Late;
             let group = groups
-                .entry((event, entry.disposition == Disposition::Late))
+                .entry((&entry.activity_type, &entry.actor, is_late))
                 .or_default();
             *group = (index, group.1 + 1);
         }
@@ -254,7 +256,7 @@ fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEvent, bool, u64)> {
     groups.sort_unstable_by_key(|(_, (last, _))| *last);
     groups
         .into_iter()
-        .map(|((event, is_late), (_, number))| (event, is_late, number))
+        .map(|((_, _, is_late), (last, number))| (&commit.entries[last], is_late, number))
 }
 
 /// Returns a text as a label value: on one line of at most [`MAX_LABEL`] characters. It is empty if no character can be shown.

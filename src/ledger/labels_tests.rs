@@ -101,14 +101,12 @@ fn named(activity_type: impl Into<String>, actor: impl ToString, name: Option<&s
         id: EventId(fastrand::u64(..)),
         created_at: Timestamp::MAX,
         disposition: Disposition::Live,
-        event: Ok(NewEvent {
-            activity_type: activity_type.into(),
-            actor: Some(ActorRef {
-                id: actor.to_string(),
-                name: name.map(str::to_owned),
-            }),
-            malformed: false,
+        activity_type: Some(activity_type.into()),
+        actor: Some(ActorRef {
+            id: actor.to_string(),
+            name: name.map(str::to_owned),
         }),
+        problem: None,
         is_uncounted: false,
         is_unsent: false,
         raw: alone("{}"),
@@ -137,7 +135,7 @@ async fn beyond_the_limit_events_count_under_other_with_their_type() {
         .events(now, first.map(|(kind, actor)| event(kind, actor)))
         .await;
     let mut system = event("A", 0);
-    system.event.as_mut().unwrap().actor = None;
+    system.actor = None;
     world.events(now, [event("A", 4), system]).await;
     let expected = [
         ("A", "1", 1),

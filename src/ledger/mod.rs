@@ -36,8 +36,7 @@ pub use open::LedgerOptions;
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
 pub use types::{
     ActorRef, Changes, Commit, DeadReason, Disposition, EventId, EventLabels, Gap, GapReason,
-    NewEntry, NewEvent, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total,
-    TraceContext,
+    NewEntry, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total, TraceContext,
 };
 
 pub(crate) use labels::label_value;

@@ -36,7 +36,7 @@ pub trait Encode: Send + Sync {
 pub struct RawRecord<'a> {
     /// What it stands for.
     pub kind: RecordKind,
-    /// The entry as the service wrote it, or the JSON of a gap.
+    /// The entry as the API wrote it, or the JSON of a gap.
     pub json: &'a str,
     /// When the entry was created; when its page arrived if it has no readable time.
     pub created_at: Timestamp,

@@ -10,7 +10,8 @@ use crate::support::settings::alone;
 /// A page of one entry that cannot be counted.
 fn malformed(number: u64, raw: String) -> Commit {
     let mut commit = page(number, 1, Timestamp::now());
-    commit.entries[0].event = Err("unreadable".to_owned());
+    commit.entries[0].activity_type = None;
+    commit.entries[0].problem = Some("unreadable");
     commit.entries[0].raw = alone(raw);
     commit
 }

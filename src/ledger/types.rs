@@ -23,8 +23,10 @@ pub(crate) type EventIds = HashSet<EventId, foldhash::fast::RandomState>;
 /// What to do with an entry that the ledger does not hold yet. In every case its id becomes known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Neither delivered nor counted: it was there before, or is outside the filters.
+    /// Neither delivered nor counted: it was there before.
     Ignored,
+    /// Neither delivered nor counted: it is outside the filters, and was sent in spite of them.
+    Filtered,
     /// Delivered as a log record, not counted: it was there before.
     History,
     /// Delivered, not counted: it is older than the watermark, and may have been known once.
@@ -64,17 +66,6 @@ pub struct ActorRef {
     pub name: Option<String>,
 }
 
-/// What an entry is counted as.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NewEvent {
-    /// The activity type.
-    pub activity_type: String,
-    /// The actor; `None` for the system.
-    pub actor: Option<ActorRef>,
-    /// Whether a field in use breaks the contract.
-    pub malformed: bool,
-}
-
 /// An entry to write.
 #[derive(Clone, Debug)]
 pub struct NewEntry {
@@ -84,13 +75,17 @@ pub struct NewEntry {
     pub created_at: Timestamp,
     /// What to do with it.
     pub disposition: Disposition,
-    /// What it counts as, or why it cannot be counted.
-    pub event: Result<NewEvent, String>,
+    /// What it is counted as; `None` if it cannot be counted, and is a dead letter.
+    pub activity_type: Option<String>,
+    /// The actor; `None` for the system.
+    pub actor: Option<ActorRef>,
+    /// What in it breaks the contract.
+    pub problem: Option<&'static str>,
     /// It matches `--metrics.exclude-activity-types`: not counted.
     pub is_uncounted: bool,
     /// It matches `--otlp.exclude-activity-types`: not sent.
     pub is_unsent: bool,
-    /// The entry as the service wrote it.
+    /// The entry as the API wrote it.
     pub raw: SharedText,
 }
 
@@ -159,7 +154,7 @@ pub struct Gap {
 pub struct Commit {
     /// When the page arrived, by this machine's clock.
     pub arrived_at: Timestamp,
-    /// The service's clock when it answered.
+    /// The API's clock when it answered.
     pub server_time: Timestamp,
     /// The poll that fetched the page.
     pub trace: Option<TraceContext>,
@@ -177,8 +172,6 @@ pub struct Commit {
     pub organization: Option<(String, Option<String>)>,
     /// Entries repeated within a page.
     pub duplicates: u64,
-    /// Entries outside the filters, sent in spite of them.
-    pub filtered: u64,
     /// Gaps found.
     pub gaps: Vec<Gap>,
     /// A sweep was cut.
@@ -316,17 +309,16 @@ impl Gap {
 impl NewEntry {
     /// Reports whether the entry is taken: delivered, or kept as a dead letter.
     pub(super) fn is_taken(&self) -> bool {
-        self.disposition != Disposition::Ignored
-    }
-
-    /// Reports whether the entry breaks the contract.
-    pub(super) fn is_malformed(&self) -> bool {
-        self.event.as_ref().map_or(true, |event| event.malformed)
+        !matches!(
+            self.disposition,
+            Disposition::Ignored | Disposition::Filtered
+        )
     }
 
     /// Reports whether the entry is an event that has not been there before.
     pub(super) fn is_event(&self) -> bool {
-        self.event.is_ok() && matches!(self.disposition, Disposition::Live | Disposition::Late)
+        self.activity_type.is_some()
+            && matches!(self.disposition, Disposition::Live | Disposition::Late)
     }
 
     /// Reports whether the entry counts as an event.
@@ -336,7 +328,7 @@ impl NewEntry {
 
     /// Reports whether the entry is to become a log record, if it is not excluded.
     pub(super) fn is_record(&self) -> bool {
-        self.is_taken() && self.event.is_ok()
+        self.is_taken() && self.activity_type.is_some()
     }
 }
 
@@ -360,7 +352,7 @@ impl Deref for SharedText {
 // === impl Commit ===
 
 impl Commit {
-    /// Returns a commit that changes nothing yet, for a page that the service sent at `server_time`.
+    /// Returns a commit that changes nothing yet, for a page that the API sent at `server_time`.
     pub fn new(server_time: Timestamp) -> Self {
         Self {
             arrived_at: util::now(),
@@ -369,7 +361,7 @@ impl Commit {
         }
     }
 
-    /// Returns the present by the service's clock. If this machine's clock agrees with it, it has the fractions.
+    /// Returns the present by the API's clock. If this machine's clock agrees with it, it has the fractions.
     pub(super) fn present(&self) -> Timestamp {
         let ahead = self.arrived_at.duration_since(self.server_time);
         if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::super::RecordEncoder;
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
-use crate::ledger::{Commit, Disposition, EventId, NewEntry, NewEvent};
+use crate::ledger::{Commit, Disposition, EventId, NewEntry};
 use crate::support::settings;
 use crate::telemetry::captured::Captured;
 use crate::util::lock;
@@ -69,11 +69,9 @@ impl Outbox {
             id: EventId(number as u64),
             created_at: Timestamp::UNIX_EPOCH,
             disposition: Disposition::History,
-            event: Ok(NewEvent {
-                activity_type: "X".to_owned(),
-                actor: None,
-                malformed: false,
-            }),
+            activity_type: Some("X".to_owned()),
+            actor: None,
+            problem: None,
             is_uncounted: false,
             is_unsent: false,
             raw: settings::alone(format!(r#"{{"id":"{number}","type":"X"}}"#)),

@@ -80,7 +80,7 @@ pub fn audit_page(data: &[u8]) {
     let name = secret(data);
     for item in page.items() {
         let entry = Entry::read(item);
-        drop((entry.problem(), entry.event(true)));
+        drop((entry.problem(), entry.activity_type(), entry.actor()));
         assert_line(&entry.shown_id(), 64);
         for encoder in [&RecordEncoder::default(), &encoder] {
             let body = log_record(encoder, item).body;

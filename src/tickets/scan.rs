@@ -25,7 +25,7 @@ pub const MAX_DEALS: u64 = 1_000_000;
 /// The maximum number of times that a page is requested, besides the client's own attempts.
 const PAGE_TRIES: u32 = 3;
 
-/// How long to wait before a page if the service limits the rate and does not say for how long.
+/// How long to wait before a page if the API limits the rate and does not say for how long.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Why a scan may have missed a ticket or counted one that was gone.
@@ -215,7 +215,7 @@ impl Scanner {
     }
 
     /// Requests a page, a smaller one if its size may be why it does not come, and returns it with its limit. The scan goes
-    /// on after a pause that the service asks for: another one would begin with the first page.
+    /// on after a pause that the API asks for: another one would begin with the first page.
     async fn page(&mut self, client: &Client, offset: u64) -> Result<(TicketPage, u32), ApiError> {
         use FailureReason as R;
         let (mut limit, mut tries) = (self.limit, 1);
