@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use orgdata_exporter::simulator::{Fault, FaultKind, Fields, Readings, Simulator};
+use jiff::{SignedDuration, Timestamp};
+use orgdata_exporter::simulator::{
+    ExpiredReading, Fault, FaultKind, Fields, KeyReading, Readings, Simulator,
+};
 
 use super::{History, add_dated, hours};
+use crate::support::binary::exporter;
+use crate::support::service::readings;
 
 /// Adds entries of one type, a second apart.
 fn add_typed(sim: &Simulator, count: u64) {
@@ -92,4 +97,167 @@ async fn an_entry_that_cannot_be_read_stops_nothing_else() {
     assert_eq!(history.exporter().value(series).await, Some(1.0));
     history.service.clear_faults();
     history.ends_with([726, 0, 0]).await;
+}
+
+/// Every cursor leads to the newest page for a while.
+#[tokio::test]
+async fn a_listing_that_leads_back_to_its_top_is_read_once_it_no_longer_does() {
+    let to_top = |it: &mut Readings| {
+        (it.expired, it.cursor_ttl) = (ExpiredReading::Newest, Some(0));
+    };
+    let mut history = History::of(1000, readings(to_top)).await;
+    history.before = Some(1000);
+    history
+        .start("--audit.start=oldest --api.page-size=100")
+        .await;
+    history.service.add_events(150);
+    history.requested(40).await;
+    history.service.change_readings(|it| it.cursor_ttl = None);
+    history.ends_with([150, 0, 0]).await;
+    history.has_history().await;
+}
+
+/// One answer has a `Date` of tomorrow, the first one or a later one.
+#[tokio::test]
+async fn a_date_of_tomorrow_in_one_answer_changes_nothing() {
+    for which in [1, 10] {
+        let mut history = History::busy(Readings::default()).await;
+        history.before = Some(200);
+        history.service.on_request(Box::new(move |request, sim| {
+            let ahead = if request.number == which { 86_400 } else { 0 };
+            sim.change_readings(|it| it.date_ahead = ahead);
+            None
+        }));
+        history.start("--audit.start=24h --api.page-size=20").await;
+        history.requested(20).await;
+        history.service.add_events(20);
+        history.ends_with([20, 0, 0]).await;
+        history.has_history().await;
+        let through = "orgdata_audit_complete_through_timestamp_seconds";
+        let through = history.exporter().value(through).await.unwrap();
+        assert!(through <= Timestamp::now().as_second() as f64 + 1.0);
+    }
+}
+
+/// Adds so many events while nothing runs, of which a catch-up makes 20 pages.
+async fn behind(readings: Readings) -> History {
+    let mut history = History::with(200, readings, "").await;
+    history.stop().await;
+    history.service.add_events(2000);
+    history
+}
+
+#[tokio::test]
+async fn a_catch_up_ends_although_one_request_in_five_fails() {
+    let mut history = behind(Readings::default()).await;
+    let fault: Fault = "status=500".parse().unwrap();
+    history.service.fault(fault.every(5));
+    history.start("--api.page-size=100").await;
+    history.counted(2000).await;
+    history.service.clear_faults();
+    history.ends_with([2000, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn a_catch_up_ends_although_the_exporter_is_killed_all_the_time() {
+    let mut history = behind(Readings::default()).await;
+    for _ in 0..8 {
+        // As slow as the API: a life has time for a few pages below those of the sweep.
+        history
+            .start("--api.page-size=40 --api.max-requests-per-second=40")
+            .await;
+        history.requested(15).await;
+        history.exporter.take().unwrap().kill();
+    }
+    history.start("--api.page-size=40").await;
+    history.requested(30).await;
+    history.ends_with([2000, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn a_catch_up_ends_with_few_requests_of_small_pages() {
+    let mut history = behind(readings(|it| it.page_cap = Some(50))).await;
+    history.start("--api.max-requests-per-second=20").await;
+    history.ends_with([2000, 0, 0]).await;
+}
+
+/// Polls are due twice as often as requests may be made.
+#[tokio::test]
+async fn history_passes_and_polls_all_go_on_although_requests_are_scarce() {
+    let mut history = History::of(300, Readings::default()).await;
+    history.before = Some(300);
+    history
+        .start("--audit.start=oldest --api.page-size=50 --audit.poll-interval=100ms --api.max-requests-per-second=5")
+        .await;
+    history.service.add_events(3);
+    history.service.add_late(2, Duration::from_secs(1));
+    history.counted(5).await;
+    history.has_history().await;
+    history.ends_with([5, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn the_start_of_history_is_counted_from_the_first_start() {
+    let mut history = History::of(200, Readings::default()).await;
+    history.service.fault(Fault::new(FaultKind::Hang));
+    let mut created = Vec::new();
+    for _ in 0..5 {
+        let launch = exporter(&history.service.base_url()).flag("--audit.start", "24h");
+        let mut exporter = launch.state(&history.dir.path().join("state.db")).start();
+        history.requested(1).await;
+        exporter.kill();
+        created.push(history.created());
+    }
+    history.service.clear_faults();
+    history.before = None;
+    history.start("--audit.start=24h").await;
+    created.push(history.created());
+    created.dedup();
+    assert_eq!(created.len(), 1, "the file was created at {created:?}");
+    let from = created[0] - hours(24);
+    history
+        .exporter()
+        .logs(&format!("history_from={from}"))
+        .await;
+}
+
+/// A replica is empty just when a pass begins to read what a sweep left out.
+#[tokio::test]
+async fn an_empty_page_at_the_beginning_of_a_pass_ends_nothing() {
+    let mut history = History::with(200, Readings::default(), "").await;
+    history.stop().await;
+    history.service.add_events(800);
+    let mut below = 0;
+    history.service.on_request(Box::new(move |request, _| {
+        let is_top = request.param("before").is_none();
+        below += u32::from(!is_top);
+        // After the ten pages of the first sweep.
+        let is_first = is_top && below == 9;
+        below += u32::from(is_first);
+        is_first.then(|| Fault::new(FaultKind::EmptyPage))
+    }));
+    history.start("--api.page-size=20").await;
+    history.ends_with([800, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn an_import_on_top_hides_nothing_although_a_page_fails() {
+    let by_arrival = readings(|it| it.key = KeyReading::Arrival);
+    let history = History::with(200, by_arrival, "--api.page-size=20").await;
+    let last_year = history.service.now() - hours(365 * 24);
+    history.service.on_request(Box::new({
+        let mut is_done = false;
+        move |_, sim| {
+            if !std::mem::replace(&mut is_done, true) {
+                sim.add_events(20);
+                for minute in 0..500 {
+                    add_dated(sim, last_year + SignedDuration::from_mins(minute));
+                }
+                let below = sim.entries().nth(400).unwrap();
+                sim.fault(Fault::new(FaultKind::Poison(below.id)).times(6));
+            }
+            None
+        }
+    }));
+    history.ends_with([20, 500, 0]).await;
 }

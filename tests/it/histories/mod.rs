@@ -156,6 +156,14 @@ impl History {
         self.exporter().until_value(series, 1.0).await;
     }
 
+    /// Returns when the state file was created.
+    fn created(&self) -> Timestamp {
+        let file = rusqlite::Connection::open(self.dir.path().join("state.db")).unwrap();
+        let sql = "SELECT created_at FROM state";
+        let at = file.query_row(sql, [], |row| row.get(0)).unwrap();
+        Timestamp::from_microsecond(at).unwrap()
+    }
+
     /// Returns the number of ids in the state file.
     fn known(&self) -> i64 {
         let file = rusqlite::Connection::open(self.dir.path().join("state.db")).unwrap();
