@@ -66,7 +66,7 @@ pub struct ApiFlags {
     #[arg(id = "api.page-size", long, value_name = "NUMBER")]
     #[arg(default_value = "1000", value_parser = value_parser!(u32).range(1..=1000))]
     pub page_size: u32,
-    /// File with root certificates (PEM) for the API, in addition to those of the system
+    /// File with root certificates (PEM) for the API, in addition to those of the system; read again while the exporter runs
     #[arg(id = "api.ca-file", long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// Send the key over plain http to a host other than this machine

@@ -34,6 +34,7 @@ mod disk;
 mod docs;
 mod excluded;
 mod exposition;
+mod field;
 mod health;
 mod healthcheck;
 mod histories;

@@ -90,7 +90,7 @@ impl Peer {
             let service = LogsServiceServer::new(Grpc(script))
                 .accept_compressed(CompressionEncoding::Gzip)
                 .max_decoding_message_size(limit);
-            let incoming = TcpIncoming::from(listener);
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             server.add_service(service).serve_with_incoming(incoming)
         })
         .await

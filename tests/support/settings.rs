@@ -3,10 +3,11 @@
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource, Transport};
+use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
 use orgdata_exporter::audit;
 use orgdata_exporter::ledger::{
     self, ActorPrivacy, Encode, OutboxRecord, RawRecord, RecordKind, SharedText,
@@ -42,27 +43,17 @@ pub(crate) fn in_process<F>(
 where
     F: Future<Output = Option<http::Response<reqwest::Body>>> + Send + 'static,
 {
-    let transport = Transport(Arc::new(move |request| {
+    let answers = Arc::new(move |request| {
         let answer = answer(request);
-        Box::pin(async { answer.await.map(reqwest::Response::from) })
-    }));
+        let response = async { answer.await.map(reqwest::Response::from) };
+        Box::pin(response) as Pin<Box<dyn Future<Output = _> + Send>>
+    });
     let settings = api::Settings {
         timeout,
         ..api("http://127.0.0.1:1")
     };
     let metrics = Metrics::new(Duration::ZERO).api;
-    Client::with(http(), Some(transport), settings, metrics)
-}
-
-/// What a client needs that is answered in this process: one for all, because to make it takes longer than most tests.
-pub(crate) fn http() -> reqwest::Client {
-    static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
-        reqwest::Client::new()
-    });
-    HTTP.clone()
+    Client::simulated(answers, settings, metrics)
 }
 
 /// A client whose requests a simulator answers in this process.

@@ -31,7 +31,7 @@ use tower::Layer as _;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::config::Current;
-use crate::{Bound, WebConfig, landing};
+use crate::{Bound, WebConfig, landing, tls};
 
 /// The maximum size of the request line and headers together, and what is buffered of a response, in bytes. Prometheus
 /// sends 400.
@@ -217,7 +217,9 @@ impl Server {
                 let failures = self.failed_handshakes.fetch_add(1, Ordering::Relaxed) + 1;
                 // Clients must not fill the log.
                 if failures.is_power_of_two() {
-                    tracing::warn!(failures, %error, "TLS handshake failed; check the client's TLS settings");
+                    let error = error.to_string();
+                    let advice = tls::advice(&error);
+                    tracing::warn!(failures, error, "TLS handshake failed; {advice}");
                 }
             }
             _ => {}

@@ -67,6 +67,17 @@ pub fn not_after<'a>(
     ends.min()
 }
 
+/// Returns what to do about a failed handshake.
+pub(crate) fn advice(error: &str) -> &'static str {
+    if error.contains("CaUsedAsEndEntity") {
+        "the client's certificate signed itself as a CA: create it with basicConstraints=CA:FALSE, or use one that a CA signed"
+    } else if error.contains("InvalidContentType") {
+        "the client speaks plain HTTP: it has to use https://"
+    } else {
+        "check the client's TLS settings"
+    }
+}
+
 fn error(field: &str, message: impl Display) -> String {
     format!("tls_server_config.{field}: {message}")
 }
@@ -103,7 +114,7 @@ impl Tls {
             error(
                 "key_file",
                 format!(
-                    "{failed}; it must be the key of cert_file, and the certificate X.509 version 3"
+                    "{failed}; it must be the key of cert_file, for P-256, P-384, RSA or Ed25519 (P-521 is not supported), and the certificate X.509 version 3"
                 ),
             )
         })?;

@@ -10,10 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use connections::{Outcome, Renewed, check_proxy};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use jiff::Timestamp;
-use reqwest::{Certificate, RequestBuilder, redirect};
+use reqwest::{Certificate, Request, redirect};
 use tokio::time::Instant;
 use tracing::Instrument;
 use url::Url;
@@ -72,23 +73,28 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn throttled(&self, waited: Duration);
 }
 
-/// A client of one organization's data. Clones share one budget and one connection pool.
+/// A client of one organization's data. Clones share one budget and the connections.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    http: reqwest::Client,
-    /// Answers in place of a server.
-    transport: Option<Transport>,
+    transport: Renewed<Transport>,
     settings: Settings,
     budget: Budget,
     observer: Box<dyn Observer>,
 }
 
-/// For tests: answers requests in this process; `None` stands for a connection that is reset.
+/// Sends requests.
 #[derive(Clone)]
-pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
+enum Transport {
+    Http(reqwest::Client),
+    Simulated(Simulated),
+}
+
+/// For tests: answers requests in this process; `None` stands for a connection that is reset.
+#[doc(hidden)]
+pub type Simulated = Arc<dyn Fn(Request) -> Answer + Send + Sync>;
 
 type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
 
@@ -103,20 +109,28 @@ impl Client {
     /// # Errors
     /// Returns an error if the certificates of `ca_file` cannot be read or TLS cannot be set up.
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
-        let http = http_client(&settings)?;
-        Ok(Self::with(http, None, settings, observer))
+        let of = settings.clone();
+        let transport = Renewed::new(move || http_client(&of).map(Transport::Http))?;
+        Ok(Self::with(transport, settings, observer))
     }
 
-    /// Returns a client whose requests are answered by `transport` instead of a server: the entrance for simulations.
+    /// Returns a client whose requests are answered in this process: the entrance for simulations.
     #[doc(hidden)]
-    pub fn with(
-        http: reqwest::Client,
-        transport: Option<Transport>,
+    pub fn simulated(
+        answers: Simulated,
+        settings: Settings,
+        observer: impl Observer + 'static,
+    ) -> Self {
+        let transport = Renewed::never(Transport::Simulated(answers));
+        Self::with(transport, settings, observer)
+    }
+
+    fn with(
+        transport: Renewed<Transport>,
         settings: Settings,
         observer: impl Observer + 'static,
     ) -> Self {
         Self(Arc::new(Inner {
-            http,
             transport,
             budget: Budget::new(settings.max_requests_per_second),
             observer: Box::new(observer),
@@ -202,10 +216,12 @@ impl Client {
         parse: Parse<P>,
     ) -> Result<P, ApiError> {
         let settings = &self.0.settings;
+        // Making a new one takes no time from the request.
+        let transport = self.0.transport.client().await;
         let deadline = Instant::now() + settings.timeout;
         let key = settings.key.header(settings.read_file, deadline).await;
         let key = key.map_err(|message| ApiError::new(R::Key, message))?;
-        let url = self.url(endpoint);
+        let mut url = self.url(endpoint);
         let span = tracing::info_span!(
             "GET",
             otel.name = format!("GET {}", endpoint.path()),
@@ -215,9 +231,13 @@ impl Client {
             http.response.status_code = tracing::field::Empty,
             error.r#type = tracing::field::Empty,
         );
-        let request = self.0.http.get(url).query(query);
+        url.query_pairs_mut().extend_pairs(query);
+        let mut request = Request::new(Method::GET, url);
+        request.headers_mut().insert(KEY_HEADER, key.clone());
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(ACCEPT, json);
         let sent = Instant::now();
-        let exchange = self.exchange(request, &key, deadline);
+        let exchange = self.exchange(transport, request, deadline);
         let received = exchange.instrument(span.clone()).await;
         let duration = sent.elapsed();
         let bytes = received.as_ref().map_or(0, |it| it.body().len() as u64);
@@ -227,6 +247,7 @@ impl Client {
             span.record("http.response.status_code", received.status().as_u16());
             self.read_response(endpoint, received, &key, parse)
         });
+        self.0.transport.report(outcome(status, &result)).await;
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
         }
@@ -246,19 +267,11 @@ impl Client {
     /// Sends a request and reads the response until a deadline. The body of an error is empty if it did not arrive.
     async fn exchange(
         &self,
-        request: RequestBuilder,
-        key: &HeaderValue,
+        transport: Transport,
+        request: Request,
         deadline: Instant,
     ) -> Result<Response<Vec<u8>>, ApiError> {
-        let request = request.header(KEY_HEADER, key);
-        let request = request.header("accept", "application/json");
-        let sent = async {
-            let Some(Transport(answer)) = &self.0.transport else {
-                return request.send().await.map_err(not_connected);
-            };
-            let answer = answer(request.build().map_err(not_connected)?).await;
-            answer.ok_or_else(|| ApiError::new(R::Connect, "connection reset"))
-        };
+        let sent = transport.send(request);
         let limit = humantime::format_duration(self.0.settings.timeout);
         let timed_out = ApiError::new(R::Timeout, format!("no answer within {limit}"));
         let Ok(response) = tokio::time::timeout_at(deadline, sent).await else {
@@ -329,22 +342,39 @@ impl Client {
 
 // === impl Transport ===
 
-impl fmt::Debug for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Transport")
+impl Transport {
+    async fn send(self, request: Request) -> Result<reqwest::Response, ApiError> {
+        match self {
+            Self::Http(client) => client.execute(request).await.map_err(not_connected),
+            Self::Simulated(answer) => {
+                let answer = answer(request).await;
+                answer.ok_or_else(|| ApiError::new(R::Connect, "connection reset"))
+            }
+        }
+    }
+}
+
+/// Returns how a request ended. Without a status there was no whole response.
+fn outcome<P>(status: Option<u16>, result: &Result<P, ApiError>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Success,
+        Err(error) if status.is_none() && error.reason() != R::TooLarge => Outcome::Broken,
+        Err(_) => Outcome::Error,
     }
 }
 
 /// Returns an HTTP client that follows no redirects.
 fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder();
-    // The key may go to this machine in plain text, but not through a proxy.
     if settings.base_url.is_loopback() {
+        // The key may go to this machine in plain text, but not through a proxy.
         builder = builder.no_proxy();
+    } else {
+        check_proxy(settings.base_url.scheme())?;
     }
     builder = match &settings.ca_file {
         // No certificate is checked, so the system needs no roots.
-        _ if !settings.base_url.is_https() => builder.tls_certs_only([]),
+        _ if settings.base_url.scheme() != "https" => builder.tls_certs_only([]),
         Some(path) => {
             let wrong = |problem| format!("--api.ca-file: {}: {problem}", path.display());
             let pem = (settings.read_file)(path);
@@ -361,6 +391,8 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
     builder
         .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
+        // A connection that goes silent concerns one request.
+        .http1_only()
         // The key goes to one host only. A redirect is an error that names its target.
         .redirect(redirect::Policy::none())
         .build()
@@ -419,6 +451,8 @@ fn not_connected(error: reqwest::Error) -> ApiError {
         format!(
             "{problem}: {cause}; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate"
         )
+    } else if let Some(advice) = connections::advice(&cause) {
+        format!("{problem}: {cause}; {advice}")
     } else {
         format!("{problem}: {cause}")
     };

@@ -15,7 +15,7 @@ mod time;
 pub use backoff::Backoff;
 pub use budget::LONGEST_WAIT;
 #[doc(hidden)]
-pub use client::Transport;
+pub use client::Simulated;
 pub use client::{Client, Observer, Settings};
 pub use error::{ApiError, FailureReason};
 pub use json::{Bounded, NumberText, Text};

@@ -104,8 +104,8 @@ impl BaseUrl {
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
-    pub(super) fn is_https(&self) -> bool {
-        self.0.scheme() == "https"
+    pub(super) fn scheme(&self) -> &str {
+        self.0.scheme()
     }
 }
 

@@ -53,6 +53,8 @@ impl Connection {
             .redirect(reqwest::redirect::Policy::none());
         if self.is_loopback() {
             builder = builder.no_proxy();
+        } else {
+            connections::check_proxy(self.endpoint.scheme())?;
         }
         if let Some(file) = &self.certificate {
             let roots = reqwest::Certificate::from_pem_bundle(&file.read_pem(self.read_file)?)

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use connections::{Outcome, Renewed};
 use tonic::transport::Channel;
 use tracing::Instrument;
 
@@ -39,18 +40,22 @@ pub enum Target {
 /// A client for a target.
 #[derive(Debug)]
 pub struct Sender {
-    target: Target,
-    /// Locked during a request: there is one at a time. `None` if it has to be made again.
-    client: tokio::sync::Mutex<Option<Client>>,
+    output: Output,
     certificate: Certificate,
-    /// Whether the last line on standard output may be incomplete. Locked while lines are written.
-    is_cut: Arc<tokio::sync::Mutex<bool>>,
+}
+
+#[derive(Debug)]
+enum Output {
+    Collector(Box<Connection>, Renewed<Client>),
+    Stdout {
+        render: Render,
+        /// Whether the last line may be incomplete. Locked while lines are written.
+        is_cut: Arc<tokio::sync::Mutex<bool>>,
+    },
 }
 
 /// The exporter's own certificates (PEM) as they were last read, if there are any.
 pub type Certificate = Arc<Mutex<Option<Vec<u8>>>>;
-
-type Loaded = (Client, Option<Vec<u8>>);
 
 #[derive(Clone, Debug)]
 enum Client {
@@ -67,19 +72,22 @@ impl Sender {
     /// # Errors
     /// If a certificate or key cannot be read or used.
     pub fn new(target: &Target) -> Result<Self, String> {
-        let (client, certificate) = match target {
+        let certificate = Certificate::default();
+        let output = match target {
             Target::Collector(connection) => {
-                let (client, certificate) = load(connection)?;
-                (Some(client), certificate)
+                let (of, shown) = (connection.clone(), certificate.clone());
+                let client = Renewed::new(move || load(&of, &shown))?;
+                Output::Collector(connection.clone(), client)
             }
-            Target::Stdout(_) => (None, None),
+            Target::Stdout(render) => Output::Stdout {
+                render: *render,
+                // A process that was killed may have left a part of a line.
+                is_cut: Arc::new(tokio::sync::Mutex::new(true)),
+            },
         };
         Ok(Self {
-            target: target.clone(),
-            client: tokio::sync::Mutex::new(client),
-            certificate: Arc::new(Mutex::new(certificate)),
-            // A process that was killed may have left a part of a line.
-            is_cut: Arc::new(tokio::sync::Mutex::new(true)),
+            output,
+            certificate,
         })
     }
 
@@ -87,56 +95,20 @@ impl Sender {
     pub fn certificate(&self) -> Certificate {
         self.certificate.clone()
     }
-
-    async fn send(&self, connection: &Connection, body: Bytes) -> Verdict {
-        let mut client = self.client.lock().await;
-        let exchange = async {
-            match self.client(connection, &mut client).await {
-                Ok(Client::Grpc(channel)) => grpc::export(channel, connection, body).await,
-                Ok(Client::Http(client)) => http::export(client, connection, body).await,
-                Err(error) => Verdict::Rejected(Rejection::new(Reason::Connect, error)),
-            }
-        };
-        let exchange = tokio::time::timeout(connection.timeout, exchange).await;
-        let verdict = exchange.unwrap_or_else(|_| {
-            let message = format!("no answer within {:?}", connection.timeout);
-            Verdict::Rejected(Rejection::new(Reason::Timeout, message))
-        });
-        if may_be_stale(connection, &verdict) {
-            *client = None;
-        }
-        verdict
-    }
-
-    /// Returns the client. If it has to be made again, the certificates are read on another thread.
-    async fn client(
-        &self,
-        connection: &Connection,
-        made: &mut Option<Client>,
-    ) -> Result<Client, String> {
-        if let Some(client) = made {
-            return Ok(client.clone());
-        }
-        let connection = connection.clone();
-        let loaded = tokio::task::spawn_blocking(move || load(&connection)).await;
-        let (client, certificate) = loaded.map_err(|error| error.to_string())??;
-        let shown = self.certificate.lock();
-        *shown.unwrap_or_else(PoisonError::into_inner) = certificate;
-        Ok(made.insert(client).clone())
-    }
 }
 
 impl Export for Sender {
     async fn export(&self, body: Bytes) -> Verdict {
-        let connection = match &self.target {
-            Target::Stdout(render) => {
-                return stdout::print(*render, body, self.is_cut.clone()).await;
+        let (connection, client) = match &self.output {
+            Output::Stdout { render, is_cut } => {
+                return stdout::print(*render, body, is_cut.clone()).await;
             }
-            Target::Collector(connection) => connection,
+            Output::Collector(connection, client) => (connection, client),
         };
         let span = span(connection, body.len());
-        let request = self.send(connection, body).instrument(span.clone());
-        let verdict = request.await;
+        let request = send(connection, client.client().await, body);
+        let verdict = request.instrument(span.clone()).await;
+        client.report(outcome(&verdict)).await;
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());
         }
@@ -144,29 +116,49 @@ impl Export for Sender {
     }
 }
 
-/// Returns whether another connection may do better: this one may hang until the kernel gives it up, and the certificates may
-/// have been renewed. Some servers answer an expired client certificate with an HTTP error.
-fn may_be_stale(connection: &Connection, verdict: &Verdict) -> bool {
-    match verdict.reason() {
-        Some(Reason::Connect | Reason::Timeout) => true,
-        Some(Reason::Unauthorized | Reason::BadRecord) => connection.client.is_some(),
-        _ => false,
+/// Sends a request within the time limit.
+async fn send(connection: &Connection, client: Client, body: Bytes) -> Verdict {
+    let exchange = async {
+        match client {
+            Client::Grpc(channel) => grpc::export(channel, connection, body).await,
+            Client::Http(client) => http::export(client, connection, body).await,
+        }
+    };
+    let exchange = tokio::time::timeout(connection.timeout, exchange).await;
+    exchange.unwrap_or_else(|_| {
+        let message = format!("no answer within {:?}", connection.timeout);
+        Verdict::Rejected(Rejection::new(Reason::Timeout, message))
+    })
+}
+
+fn outcome(verdict: &Verdict) -> Outcome {
+    match verdict {
+        Verdict::Accepted | Verdict::PartlyRejected { .. } => Outcome::Success,
+        Verdict::Rejected(rejection) => match rejection.reason {
+            Reason::Connect | Reason::Timeout => Outcome::Broken,
+            _ => Outcome::Error,
+        },
     }
 }
 
 /// Reads the certificates and makes a client.
-fn load(connection: &Connection) -> Result<Loaded, String> {
+fn load(connection: &Connection, shown: &Certificate) -> Result<Client, String> {
     let client = match connection.protocol {
-        Protocol::Grpc => Client::Grpc(connection.channel()?),
-        Protocol::HttpProtobuf => {
-            let client = connection.http_client()?.build();
+        Protocol::Grpc => connection.channel().map(Client::Grpc),
+        Protocol::HttpProtobuf => connection.http_client().and_then(|client| {
             let wrong = |error| format!("OTLP endpoint: {}", error_chain(&error));
-            Client::Http(client.map_err(wrong)?)
-        }
+            client.build().map(Client::Http).map_err(wrong)
+        }),
     };
-    let own = connection.client.as_ref();
-    let certificate = own.map(|(certificate, _)| certificate.read_pem(connection.read_file));
-    Ok((client, certificate.transpose()?))
+    let client = client.map_err(|error| match connections::advice(&error) {
+        Some(advice) => format!("{error}; {advice}"),
+        None => error,
+    })?;
+    if let Some((certificate, _)) = &connection.client {
+        let pem = certificate.read_pem(connection.read_file)?;
+        *shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(pem);
+    }
+    Ok(client)
 }
 
 /// Returns a span with the names of the semantic conventions.

@@ -19,7 +19,7 @@ const MAX_SAID: usize = 2048;
 /// What may be shown of the text of a peer or of a failed connection.
 const PHRASES: &str = "connection refused|connection reset|connection closed|broken pipe|unexpected eof|timed out|\
     failed to lookup address|no route to host|network is unreachable|too many open files|\
-    invalid peer certificate|UnknownIssuer|NotValidForName|certificate expired|not valid for|\
+    invalid peer certificate|UnknownIssuer|CaUsedAsEndEntity|UnsupportedSignatureAlgorithm|NotValidForName|certificate expired|not valid for|\
     CertificateRequired|CertificateUnknown|BadCertificate|HandshakeFailure|UnknownCA|InvalidContentType|corrupt message|\
     invalid HTTP version|frame with invalid size|HTTP/2|proxy|\
     too large|larger than|too big|exceed|rate limit|quota|too many requests|\
@@ -158,10 +158,13 @@ pub(crate) fn of_grpc(code: Code, said: &str, retry_after: Option<Duration>) -> 
 
 /// Returns the verdict for a connection that failed, before or after it was made.
 pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str) -> Verdict {
-    let mut message = with_phrases("connection failed".to_owned(), &error_chain(error));
+    let chain = error_chain(error);
+    let mut message = with_phrases("connection failed".to_owned(), &chain);
     let causes = std::iter::successors(Some(error), |&error| error.source());
-    // A server of another protocol, or one that wants a certificate, closes the connection.
-    if is_connected {
+    if let Some(advice) = connections::advice(&chain) {
+        message += &format!("; {advice}");
+    } else if is_connected {
+        // A server of another protocol, or one that wants a certificate, closes the connection.
         message +=
             &format!("; does this port speak {protocol}, and does it want a client certificate?");
     }

@@ -29,6 +29,9 @@ pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Outco
     let Verdict::Rejected(rejection) = sender.export(Bytes::new()).await else {
         return good(format!("{connection} accepts log records"));
     };
+    if connections::advice(&rejection.message).is_some() {
+        return warning(format!("{connection}: {}", rejection.message));
+    }
     // Nothing else can be wrong, and the libraries add no more than a number.
     if rejection.message.ends_with(REFUSED) {
         let message = rejection.message;

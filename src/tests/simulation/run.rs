@@ -21,7 +21,6 @@ use crate::cli::{ExporterSettings, Flags};
 use crate::health::Health;
 use crate::ledger::LedgerHandle;
 use crate::metrics::Metrics;
-use crate::support::settings::http;
 use crate::util;
 
 /// The time that the exporter may take to stop in addition to the grace period, for calls under way.
@@ -199,10 +198,9 @@ fn is_fenced(failure: &Failure) -> bool {
     failure.status == 3
 }
 
-/// A client of the world's service. To make a client of HTTP takes longer than many histories.
+/// A client of the world's service.
 fn client(settings: api::Settings, metrics: &Metrics, world: &Arc<World>) -> Client {
-    let transport = Some(transport(world));
-    Client::with(http(), transport, settings, metrics.api.clone())
+    Client::simulated(transport(world), settings, metrics.api.clone())
 }
 
 fn settings(plan: &Plan, path: &Path) -> ExporterSettings {

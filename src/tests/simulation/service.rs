@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::plan::{fault, spread};
 use super::world::World;
-use crate::api::Transport;
+use crate::api::Simulated;
 use crate::simulator::{Fault, FaultKind, RetryAfter};
 use crate::util;
 
@@ -17,11 +17,9 @@ use crate::util;
 const EMPTY_PAGE: &str = r#"{"items":[],"endCursor":null,"hasMore":false}"#;
 
 /// Returns the way to the service of a world.
-pub(super) fn transport(world: &Arc<World>) -> Transport {
+pub(super) fn transport(world: &Arc<World>) -> Simulated {
     let world = Arc::clone(world);
-    Transport(Arc::new(move |request| {
-        Box::pin(answer(Arc::clone(&world), request))
-    }))
+    Arc::new(move |request| Box::pin(answer(Arc::clone(&world), request)))
 }
 
 async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest::Response> {

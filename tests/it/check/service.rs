@@ -138,7 +138,7 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     for (url, words) in [
         ("https://no-such-host.invalid", unknown),
         ("http://127.0.0.1:1", refused),
-        (&plain, "InvalidContentType | --api.base-url"),
+        (&plain, "InvalidContentType | that port speaks plain HTTP"),
         (&tls, "UnknownIssuer | --api.ca-file"),
     ] {
         expect(check(url), &format!("bad api: {words}")).await;

@@ -52,7 +52,7 @@ fn certificate(name: &str) -> Certificate {
 }
 
 /// A client that trusts the test root and opens a connection for each request.
-fn client() -> ClientBuilder {
+pub(crate) fn client() -> ClientBuilder {
     // It fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::builder().no_proxy().pool_max_idle_per_host(0);

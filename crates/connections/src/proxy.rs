@@ -1,0 +1,82 @@
+//! The proxy that the environment names: the HTTP client passes over one that it cannot use, and connects directly.
+
+use http::Uri;
+
+/// Checks the proxy for addresses of a scheme, `http` or `https`.
+///
+/// # Errors
+/// Returns an error if the proxy is not an HTTP proxy. The value is not shown: it may contain a password.
+pub fn check_proxy(scheme: &str) -> Result<(), String> {
+    check(scheme, |name| std::env::var(name).ok())
+}
+
+fn check(scheme: &str, env: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    let of_scheme = format!("{scheme}_proxy");
+    let names = [
+        of_scheme.to_uppercase(),
+        of_scheme,
+        "ALL_PROXY".to_owned(),
+        "all_proxy".to_owned(),
+    ];
+    let is_set = |name: String| Some((env(&name).filter(|value| !value.is_empty())?, name));
+    let Some((value, name)) = names.into_iter().find_map(is_set) else {
+        return Ok(());
+    };
+    const RIGHT: &str = "give http://HOST:PORT or https://HOST:PORT";
+    let proxy = value.parse::<Uri>().ok();
+    let proxy = proxy.filter(|proxy| proxy.host().is_some_and(|host| !host.is_empty()));
+    let proxy = proxy.ok_or_else(|| format!("{name} is not the URL of a proxy; {RIGHT}"))?;
+    match proxy.scheme_str() {
+        None | Some("http" | "https") => Ok(()),
+        Some(other) => Err(format!(
+            "{name}: proxies of {other} are not supported; {RIGHT}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proxy_that_counts_is_an_http_proxy() {
+        for (scheme, variables, wrong) in [
+            ("https", "", ""),
+            ("https", "HTTPS_PROXY=http://p:3128", ""),
+            ("https", "https_proxy=HTTPS://user:hush@p", ""),
+            ("https", "HTTPS_PROXY=p:3128", ""),
+            ("https", "HTTPS_PROXY=p ALL_PROXY=socks5://p", ""),
+            ("https", "HTTPS_PROXY= http_proxy=socks5://p", ""),
+            (
+                "https",
+                "HTTPS_PROXY=socks5://user:hush@p:1",
+                "HTTPS_PROXY: proxies of socks5 ",
+            ),
+            ("http", "http_proxy=ftp://p", "http_proxy: proxies of ftp "),
+            (
+                "https",
+                "all_proxy=socks5h://p",
+                "all_proxy: proxies of socks5h ",
+            ),
+            (
+                "https",
+                "HTTPS_PROXY=http://user:hush@",
+                "HTTPS_PROXY is not the URL",
+            ),
+            (
+                "https",
+                "HTTPS_PROXY=http:/p:3128",
+                "HTTPS_PROXY is not the URL",
+            ),
+        ] {
+            let pairs = variables.split(' ').filter_map(|pair| pair.split_once('='));
+            let env = |name: &str| {
+                let (_, value) = pairs.clone().find(|(known, _)| *known == name)?;
+                Some(value.to_owned())
+            };
+            let error = check(scheme, env).err().unwrap_or_default();
+            let is_right = error.starts_with(wrong) && error.is_empty() == wrong.is_empty();
+            assert!(is_right && !error.contains("hush"), "{variables}: {error}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A client is made anew after a request that timed out or broke, after a minute of nothing but errors, and every five minutes.
+//!
+//! Without that an exporter needs a restart if: a connection goes silent without an end; a name moves to another address while
+//! the old server goes on answering with errors, or with what is no longer true; a certificate of an authority, or the
+//! client's own, is replaced. A file that is half written at that moment must not stop it, nor an old connection stay in use.
+
+use std::time::Duration;
+
+use tokio::time::advance;
+
+use super::{Clock, Event, Files, PROTOCOLS, Relay, Route, Server, Subject, presenting};
+use crate::support::captured::Captured;
+
+/// The warning about a client that cannot be made anew.
+const WARNING: &str = "cannot make a new client";
+
+/// Waits for a number of connections, some of which are about to end.
+async fn until_open(relay: &Relay, count: usize, protocol: &str) {
+    for _ in 0..10_000 {
+        if relay.open() == count {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{protocol}: {} connections", relay.open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_go_silent_cost_one_time_out() {
+    let clock = Clock::hold();
+    for protocol in PROTOCOLS {
+        let server = Server::good(protocol).await;
+        let relay = Relay::start(server.address()).await;
+        let subject = Subject::new(protocol, relay.address, None);
+        // Two at a time, so that there are two connections.
+        let both = tokio::join!(subject.ask(), subject.ask());
+        assert_eq!(both, (Ok(()), Ok(())), "{protocol}");
+        relay.silence();
+        let late = clock.run(subject.ask()).await;
+        let late = late.expect_err(protocol);
+        assert!(late.contains("no answer within 10s"), "{protocol}: {late}");
+        assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_moved_is_followed_after_a_minute_of_errors() {
+    let _clock = Clock::hold();
+    for (protocol, status) in [
+        ("api", 404),
+        ("http/protobuf", 404),
+        ("http/protobuf", 503),
+        ("grpc", 503),
+    ] {
+        let old = Server::failing(protocol, status).await;
+        let new = Server::good(protocol).await;
+        let relay = Relay::start(old.address()).await;
+        let subject = Subject::new(protocol, relay.address, None);
+        subject.ask().await.expect_err(protocol);
+        relay.lead_to(&new);
+        for seconds in [15, 30, 45, 60] {
+            advance(Duration::from_secs(15)).await;
+            let answer = subject.ask().await;
+            assert_eq!(answer.is_ok(), seconds == 60, "{protocol}: {answer:?}");
+        }
+        until_open(&relay, 1, protocol).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_moved_is_followed_within_five_minutes_if_the_old_server_works() {
+    let _clock = Clock::hold();
+    for protocol in PROTOCOLS {
+        let old = Server::good(protocol).await;
+        let new = Server::failing(protocol, 404).await;
+        let relay = Relay::start(old.address()).await;
+        let subject = Subject::new(protocol, relay.address, None);
+        assert_eq!(subject.ask().await, Ok(()), "{protocol}");
+        relay.lead_to(&new);
+        for seconds in (15..=300).step_by(15) {
+            advance(Duration::from_secs(15)).await;
+            let answer = subject.ask().await;
+            assert_eq!(answer.is_err(), seconds == 300, "{protocol}: {answer:?}");
+        }
+        until_open(&relay, 1, protocol).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_authority_is_trusted_without_a_restart() {
+    let clock = Clock::hold();
+    for protocol in PROTOCOLS {
+        let server = Server::good(protocol).await;
+        let relay = tls_relay(&server, "server", None).await;
+        let files = Files::new("ca.pem", "client");
+        let subject = Subject::new(protocol, relay.address, Some(&files));
+        assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+        files.replace("ca.pem", "stranger.pem");
+        relay.present(presenting("stranger", None));
+        let _ = clock.run(subject.ask()).await;
+        assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_certificate_of_the_client_is_presented_without_a_restart() {
+    let clock = Clock::hold();
+    for protocol in ["http/protobuf", "grpc"] {
+        let server = Server::good(protocol).await;
+        let relay = tls_relay(&server, "server", Some("ca")).await;
+        let files = Files::new("ca.pem", "client");
+        let subject = Subject::new(protocol, relay.address, Some(&files));
+        assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+        relay.present(presenting("server", Some("stranger")));
+        // Certificate and key are two files: in between they do not match.
+        files.replace("client.pem", "stranger.pem");
+        clock.run(subject.ask()).await.expect_err(protocol);
+        clock.run(subject.ask()).await.expect_err(protocol);
+        files.replace("client.key", "stranger.key");
+        assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_old_client_goes_on_while_a_file_is_half_written() {
+    let clock = Clock::hold();
+    for protocol in PROTOCOLS {
+        let server = Server::good(protocol).await;
+        let relay = tls_relay(&server, "server", None).await;
+        let files = Files::new("ca.pem", "client");
+        let subject = Subject::new(protocol, relay.address, Some(&files));
+        let log = Captured::begin();
+        assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+        files.replace_half("ca.pem", "stranger.pem");
+        advance(Duration::from_secs(300)).await;
+        for _ in 0..3 {
+            assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+            // The old client connects again.
+            relay.event.send_replace(Event::Close);
+            let _ = clock.run(subject.ask()).await;
+        }
+        assert_eq!(log.count(WARNING), 1, "{protocol}: {:?}", log.lines());
+        files.replace("ca.pem", "stranger.pem");
+        relay.present(presenting("stranger", None));
+        let _ = clock.run(subject.ask()).await;
+        assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+        assert_eq!(log.count(WARNING), 1, "{protocol}: {:?}", log.lines());
+    }
+}
+
+async fn tls_relay(server: &Server, certificate: &str, clients: Option<&str>) -> Relay {
+    Relay::with(Route {
+        server: server.address(),
+        tls: Some(presenting(certificate, clients)),
+        is_proxy: false,
+    })
+    .await
+}

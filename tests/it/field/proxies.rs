@@ -1,0 +1,70 @@
+//! The proxy of the environment: a tunnel that goes silent is left, and a proxy that cannot be used is refused at the start.
+
+use super::{Relay, Route, Server, presenting};
+use crate::support::binary::{Scrape, exporter};
+use crate::support::files::tls;
+
+/// The name in the stranger's certificate; only the proxy has an address for it.
+const URL: &str = "https://stranger.example";
+
+#[tokio::test]
+async fn a_tunnel_that_goes_silent_costs_each_loop_one_time_out() {
+    let server = Server::good("api").await;
+    let api = Relay::with(Route {
+        server: server.address(),
+        tls: Some(presenting("stranger", None)),
+        is_proxy: false,
+    });
+    let api = api.await;
+    let proxy = Relay::with(Route {
+        server: api.address,
+        tls: None,
+        is_proxy: true,
+    });
+    let proxy = proxy.await;
+    let exporter = exporter(URL)
+        .arg(&format!("--api.ca-file={}", tls("stranger.pem")))
+        .arg("--api.timeout=1s")
+        .env("HTTPS_PROXY", &proxy.address.to_string())
+        .start();
+    for series in ["orgdata_up{loop=\"audit\"}", "orgdata_up{loop=\"tickets\"}"] {
+        exporter.until_value(series, 1.0).await;
+    }
+    proxy.silence();
+    let requests = |scrape: &Scrape| scrape.sum("orgdata_api_requests_total");
+    let is_late = |scrape: &Scrape| late(scrape) > 0.0;
+    let before = requests(&exporter.until("a time-out", is_late).await);
+    let goes_on = |scrape: &Scrape| requests(scrape) > before + 20.0;
+    let after = exporter.until("it goes on", goes_on).await;
+    assert!(late(&after) <= 2.0, "{}", late(&after));
+}
+
+/// The HTTP client would pass over it, and connect directly.
+#[tokio::test]
+async fn a_proxy_that_cannot_be_used_is_refused_at_the_start() {
+    for (variable, value, problem) in [
+        ("HTTPS_PROXY", "socks5://user:hush@proxy:1080", "socks5"),
+        ("ALL_PROXY", "ftp://proxy", "ftp"),
+        (
+            "https_proxy",
+            "http://user:hush@",
+            "is not the URL of a proxy",
+        ),
+    ] {
+        let launch = exporter(URL).env(variable, value);
+        let words = format!("{variable} | {problem} | http://HOST:PORT");
+        let line = launch.refused(2, &words).await;
+        assert!(!line.contains("hush"), "{line}");
+    }
+    let launch = exporter("http://127.0.0.1:1")
+        .otlp("http/protobuf", "http://collector.example:4318")
+        .env("HTTP_PROXY", "socks5://proxy:1080");
+    launch.refused(2, "HTTP_PROXY | socks5").await;
+}
+
+/// Returns the number of requests without an answer in time.
+fn late(scrape: &Scrape) -> f64 {
+    let failures = scrape.series("orgdata_api_request_failures_total");
+    let late = failures.filter(|(labels, _)| labels.iter().any(|label| label == "timeout"));
+    late.map(|(_, count)| count).sum()
+}

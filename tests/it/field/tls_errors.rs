@@ -1,0 +1,113 @@
+//! A certificate that cannot be used, and a port that speaks plain HTTP, are named with what to do.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::{Files, PROTOCOLS, Relay, Server, Subject, presenting};
+use crate::support::captured::Captured;
+use crate::support::files::tls;
+use crate::web_config;
+
+/// A fatal alert: `handshake_failure`.
+const HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_is_named_with_the_remedy() {
+    for protocol in PROTOCOLS {
+        for (certificate, ca, words) in [
+            (
+                "own-root",
+                "own-root.pem",
+                "; the certificate signed itself as a CA: create it with basicConstraints=CA:FALSE",
+            ),
+            (
+                "p521-signed",
+                "p521-root.pem",
+                "not supported, such as P-521: use P-256",
+            ),
+        ] {
+            let server = Server::good(protocol).await;
+            let relay = Relay::start(server.address()).await;
+            relay.present(presenting(certificate, None));
+            let files = Files::new(ca, "client");
+            let subject = Subject::new(protocol, relay.address, Some(&files));
+            let error = subject.ask().await.expect_err(certificate);
+            assert!(error.contains(words), "{protocol}: {error}");
+        }
+    }
+}
+
+/// What servers send if their only key is one for P-521.
+#[tokio::test]
+async fn a_server_without_a_common_kind_of_key_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(HANDSHAKE_FAILURE).await;
+        }
+    });
+    for protocol in PROTOCOLS {
+        let files = Files::new("ca.pem", "client");
+        let subject = Subject::new(protocol, address, Some(&files));
+        let error = subject.ask().await.expect_err(protocol);
+        let words = "HandshakeFailure; there is no common cipher suite or kind of key: a certificate with a P-521 key is not supported";
+        assert!(error.contains(words), "{protocol}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_speaks_plain_http_is_named() {
+    for protocol in PROTOCOLS {
+        let server = Server::good(protocol).await;
+        let files = Files::new("ca.pem", "client");
+        let subject = Subject::new(protocol, server.address(), Some(&files));
+        let error = subject.ask().await.expect_err(protocol);
+        let words = "; that port speaks plain HTTP and not TLS: correct the port, or use http://";
+        assert!(error.contains(words), "{protocol}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_the_exporter_that_is_not_supported_is_named_at_the_start() {
+    let address = "127.0.0.1:9".parse().unwrap();
+    for protocol in ["http/protobuf", "grpc"] {
+        let files = Files::new("ca.pem", "p521-root");
+        let subject = Subject::try_new(protocol, address, Some(&files));
+        let error = subject.err().expect(protocol);
+        assert!(error.contains("P-521 is not supported"), "{error}");
+    }
+    let directory = web_config::directory(&web_config::TLS.replace(": server", ": p521-root"));
+    let config = exporter_web::WebConfig::load(&directory.path().join("web.yml"));
+    let error = config.expect_err("a key for P-521");
+    let words = "key_file | P-521 is not supported";
+    assert!(
+        words.split(" | ").all(|word| error.contains(word)),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_of_the_web_server_that_cannot_connect_is_logged_with_the_remedy() {
+    let config = format!(
+        "{}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: own-root.pem\n",
+        web_config::TLS
+    );
+    for (scheme, words) in [
+        (
+            "http",
+            "the client speaks plain HTTP: it has to use https://",
+        ),
+        ("https", "create it with basicConstraints=CA:FALSE"),
+    ] {
+        let server = web_config::Server::start(&config).await;
+        let pem = ["own-root.pem", "own-root.key"].map(|name| std::fs::read(tls(name)).unwrap());
+        let identity = reqwest::Identity::from_pem(&pem.concat()).unwrap();
+        let client = web_config::client().identity(identity).build().unwrap();
+        let log = Captured::begin();
+        let request = client.get(server.url(scheme, "/metrics"));
+        request.send().await.expect_err(scheme);
+        assert_eq!(log.count(words), 1, "{:?}", log.lines());
+    }
+}
