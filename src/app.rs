@@ -194,9 +194,8 @@ impl<S: Export + 'static> Parts<S> {
             metrics.loops.enable(Loop::Tickets);
             metrics.tickets.start();
             let (health, token) = (health.clone(), reading.clone());
-            let (known, shown) = (ledger.clone(), metrics.clone());
-            let organization = move || known.status().organization.map(|(id, _)| id);
-            let run = scan_tickets(client, tickets, organization, shown, health, token);
+            let (ledger, shown) = (ledger.clone(), metrics.clone());
+            let run = scan_tickets(client, tickets, ledger, shown, health, token);
             readers.spawn(run);
         }
         let sending = CancellationToken::new();

@@ -7,17 +7,19 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::health::{Health, Loop};
+use crate::ledger::{Commit, LedgerHandle};
 use crate::metrics::{Metrics, TicketMetrics, Violation};
 use crate::tickets::{Doubt, ScanError, Scanner, Settings};
-use crate::util::{Repeated, advice, shown_wait};
+use crate::util::{self, Repeated, advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
-/// `organization` returns that of the state file, once it is known. Failures are reported in `orgdata_up{loop="tickets"}`, and the next round tries again.
+/// The first scan or page of audit logs says whose state file it is. Failures are reported in `orgdata_up{loop="tickets"}`, and the
+/// next round tries again.
 pub async fn scan_tickets(
     client: Client,
     settings: Settings,
-    organization: impl Fn() -> Option<String> + Send,
+    ledger: LedgerHandle,
     metrics: Metrics,
     health: Health,
     shutdown: CancellationToken,
@@ -32,8 +34,13 @@ pub async fn scan_tickets(
     let rounds = async {
         loop {
             health.waiting(Loop::Tickets, timer.tick()).await;
-            scanner.organization = organization();
-            match health.request(Loop::Tickets, scanner.round(&client)).await {
+            scanner.organization = ledger.status().organization.map(|(id, _)| id);
+            let scanned = health.request(Loop::Tickets, scanner.round(&client)).await;
+            let remembered = match scanned {
+                Ok(scanned) => remember(&ledger, &scanner).await.map(|()| scanned),
+                failed => failed,
+            };
+            match remembered {
                 Ok((snapshot, doubt)) => {
                     failures.clear();
                     if loops.success(Loop::Tickets) {
@@ -63,18 +70,23 @@ pub async fn scan_tickets(
                 Err(error) => {
                     let message = message(&error, published);
                     loops.failure(Loop::Tickets, error.reason(), message);
+                    let api = match &error {
+                        ScanError::Api(error) => Some(error),
+                        _ => None,
+                    };
+                    let asked = api.and_then(ApiError::retry_after);
+                    let wait = asked.unwrap_or_default().max(timer.period());
+                    if wait > timer.period() {
+                        timer.reset_after(wait);
+                    }
                     if let Some(failures) = failures.should_log(error.reason()) {
                         let is_new = loops.state(Loop::Tickets).last_success.is_none();
-                        let api = match &error {
-                            ScanError::Api(error) => Some(error),
-                            _ => None,
-                        };
                         tracing::warn!(
                             loop = "tickets",
                             failures,
                             %error,
                             status = api.and_then(ApiError::status),
-                            retry_in = %shown_wait(timer.period()),
+                            retry_in = %shown_wait(wait),
                             shown_until = published.shown_until().map(|until| display(format!("{until:.0}"))),
                             "ticket scan failed{}",
                             advice(is_new || api.is_some_and(|error| !error.is_transient()))
@@ -89,6 +101,21 @@ pub async fn scan_tickets(
         () = shutdown.cancelled() => {}
         () = rounds => {}
     }
+}
+
+/// Stores the organization of the tickets, unless the state file has one.
+async fn remember(ledger: &LedgerHandle, scanner: &Scanner) -> Result<(), ScanError> {
+    let Some(id) = &scanner.organization else {
+        return Ok(());
+    };
+    if ledger.status().organization.is_none() {
+        let commit = Commit {
+            organization: Some((id.clone(), None)),
+            ..Commit::new(util::now())
+        };
+        ledger.commit(commit).await?;
+    }
+    Ok(())
 }
 
 /// Says what happened and what is shown meanwhile.

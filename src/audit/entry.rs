@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::hash::Hasher as _;
 
 use jiff::Timestamp;
-use orgdata_api::{Filters, Text, parse_time};
+use orgdata_api::{Filters, Text, parse_json_time};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
@@ -205,13 +205,8 @@ impl<'a> Fields<'a> {
 
     fn created_at(&self) -> Option<Timestamp> {
         let times = [self.created_at, self.occurred_at, self.updated_at];
-        let time = times
-            .into_iter()
-            .flatten()
-            .find_map(|raw| match string(raw) {
-                Some(text) => parse_time(&text),
-                None => parse_time(raw.get()),
-            });
+        let mut times = times.into_iter().flatten();
+        let time = times.find_map(|raw| parse_json_time(raw.get()));
         time.map(whole_microseconds)
     }
 }

@@ -1,5 +1,7 @@
 //! Why a round of the tail failed.
 
+use std::time::Duration;
+
 use orgdata_api::ApiError;
 
 use super::sweep::Problem;
@@ -32,6 +34,14 @@ impl TailError {
             Self::Page(_) => "page",
             Self::Ledger(_) => "state_file",
             Self::OtherOrganization(_) => OtherOrganization::REASON,
+        }
+    }
+
+    /// Returns how long the API asked to wait.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Api(error) => error.retry_after(),
+            _ => None,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The commit that a page becomes.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use opentelemetry::trace::TraceContextExt as _;
@@ -58,20 +57,14 @@ impl<'a> Fetched<'a> {
         Self { answer, page }
     }
 
-    /// Checks that the page is that of the stored organization. A few odd entries do not make it another organization's.
-    pub(super) fn check(&self, stored: Option<&Organization>) -> Result<(), OtherOrganization> {
-        let Some((expected, _)) = stored else {
-            return Ok(());
-        };
-        let id = expected.parse().ok();
-        let is_expected = |entry: &Entry<'_>| entry.organization_id() == id;
-        match self.organization() {
-            Some(found) if !self.page.entries.iter().any(is_expected) => Err(OtherOrganization {
-                found: found.to_string(),
-                expected: expected.clone(),
-            }),
-            _ => Ok(()),
-        }
+    /// Returns the organization of the page; see [`OtherOrganization::check`].
+    pub(super) fn organization(
+        &self,
+        stored: Option<&Organization>,
+    ) -> Result<Option<i64>, OtherOrganization> {
+        let entries = self.page.entries.iter();
+        let named: Vec<i64> = entries.filter_map(Entry::organization_id).collect();
+        OtherOrganization::check(&named, stored.map(|(id, _)| &**id))
     }
 
     /// Returns the commit of what a step takes.
@@ -82,9 +75,8 @@ impl<'a> Fetched<'a> {
         filters: &Filters,
         exclude: &mut Excluded,
     ) -> Commit {
-        let organization = stored
-            .and_then(|(id, _)| id.parse().ok())
-            .or_else(|| self.organization());
+        // A page of another one does not get here.
+        let organization = self.organization(stored).ok().flatten();
         // Oldest first: that is the order of delivery.
         let taken = step.take.iter().rev();
         let entries = taken.map(|(index, taken)| {
@@ -129,16 +121,6 @@ impl<'a> Fetched<'a> {
             commit.organization = organization.and_then(|id| self.renamed(id, stored));
         }
         commit
-    }
-
-    /// Returns the id of the organization of most entries.
-    fn organization(&self) -> Option<i64> {
-        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        for id in self.page.entries.iter().filter_map(Entry::organization_id) {
-            *counts.entry(id).or_default() += 1;
-        }
-        let most = counts.into_iter().max_by_key(|(_, count)| *count);
-        most.map(|(id, _)| id)
     }
 
     /// Returns the id and the name of the organization, if its newest entry has another name than is known.

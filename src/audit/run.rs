@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::Settings;
 use super::error::TailError;
-use super::fetched::{Fetched, Organization};
+use super::fetched::Fetched;
 use super::state::TailState;
 use super::sweep::{Cause, Limits, Problem, Request, Step, Task, Walks};
 use crate::health::{Health, Loop};
@@ -49,7 +49,6 @@ pub struct Tail {
     walks: Walks,
     /// A commit failed: nothing is requested or stored until the state has been read again.
     is_stale: bool,
-    organization: Option<Organization>,
     /// When this file took the place of a damaged one; the first sync records that as a gap.
     recreated_at: Option<Timestamp>,
     started: Instant,
@@ -104,7 +103,6 @@ impl Tail {
             health: Health::default(),
             walks,
             is_stale: false,
-            organization: state.organization,
             recreated_at: state.recreated_at,
             started: now,
             saved: now,
@@ -163,7 +161,7 @@ impl Tail {
         if self.is_stale
             && let Err(error) = self.reload().await
         {
-            let wait = self.next_wait(self.last);
+            let wait = self.next_wait(self.last, None);
             self.report(&error.into(), wait);
             return wait;
         }
@@ -180,7 +178,7 @@ impl Tail {
                 self.backoff[task as usize].reset();
                 self.pause(task, *outcome)
             }
-            Err(_) => self.next_wait(task),
+            Err(error) => self.next_wait(task, error.retry_after()),
         };
         self.due[task as usize] = Instant::now() + wait;
         self.show();
@@ -191,9 +189,11 @@ impl Tail {
         Duration::ZERO
     }
 
-    fn next_wait(&mut self, task: Task) -> Duration {
+    /// Returns how long a task waits after a failure: no less than the API asked for.
+    fn next_wait(&mut self, task: Task, asked: Option<Duration>) -> Duration {
         let longest = self.settings.poll_interval.clamp(FIRST_WAIT, MAX_WAIT);
-        self.backoff[task as usize].next(None).min(longest)
+        let own = self.backoff[task as usize].next(None).min(longest);
+        asked.map_or(own, |asked| asked.max(own))
     }
 
     /// Returns the next request, or how long to wait for it. A sweep is finished before anything else; between two sweeps a pass and history
@@ -254,7 +254,9 @@ impl Tail {
                     use FailureReason as R;
                     let cause = match error.reason() {
                         R::Rejected => Cause::Rejected,
-                        R::Key | R::Connect | R::Unauthorized | R::Forbidden => Cause::Unreachable,
+                        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Blocked => {
+                            Cause::Unreachable
+                        }
                         _ => Cause::Page,
                     };
                     self.failed(request, cause).await?;
@@ -275,7 +277,7 @@ impl Tail {
             return Ok(Outcome::TooLarge);
         }
         let mut fetched = Fetched::read(&answer, &self.ledger, requested);
-        fetched.check(self.organization.as_ref())?;
+        fetched.organization(self.ledger.status().organization.as_ref())?;
         let state = &self.walks.state;
         let (was_synced, is_new) = (state.is_synced, state.mark.is_none());
         let was_behind = state.behind_since().is_some();
@@ -329,8 +331,11 @@ impl Tail {
             return Ok(());
         }
         let filters = &self.client.settings().filters;
-        let (organization, excluded) = (self.organization.as_ref(), &mut self.settings.excluded);
-        let mut commit = fetched.commit(step, organization, filters, excluded);
+        let (stored, excluded) = (
+            self.ledger.status().organization,
+            &mut self.settings.excluded,
+        );
+        let mut commit = fetched.commit(step, stored.as_ref(), filters, excluded);
         commit.forgets = task == Task::History;
         let taken = commit.entries.iter().zip(step.take.iter().rev());
         let odd = taken.filter_map(|(entry, (index, _))| match entry.disposition {
@@ -362,7 +367,7 @@ impl Tail {
         (commit.settles, commit.is_cut, commit.prune) =
             (step.settles, step.is_cut, step.prune.take());
         commit.gaps.extend(step.gap.take());
-        let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
+        let gaps = commit.gaps.clone();
         let entries = commit.entries.len();
         let changes = match self.ledger.commit(commit).await {
             Ok(changes) => changes,
@@ -381,7 +386,6 @@ impl Tail {
                 "gap in the audit logs: {}", gap.message
             );
         }
-        self.organization = organization.or(self.organization.take());
         self.metrics
             .audit
             .complete_through(self.walks.state.complete_through);
@@ -393,7 +397,7 @@ impl Tail {
     async fn reload(&mut self) -> Result<(), LedgerError> {
         let state = self.ledger.reload().await?;
         self.walks = walks(&self.client, &self.settings, &state)?;
-        (self.organization, self.is_stale) = (state.organization, false);
+        self.is_stale = false;
         Ok(())
     }
 

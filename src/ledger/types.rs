@@ -1,6 +1,6 @@
 //! What one commit writes and what it reports back.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -260,6 +260,27 @@ pub struct Changes {
 impl OtherOrganization {
     /// What is wrong, as a label value.
     pub const REASON: &str = "other_organization";
+
+    /// Returns the organization of a page whose items name these ones: that of the state file, else that of most items.
+    ///
+    /// # Errors
+    /// If the items name others and not that of the state file. A few odd items do not make it another organization's.
+    pub(crate) fn check(named: &[i64], expected: Option<&str>) -> Result<Option<i64>, Self> {
+        let known = expected.and_then(|id| id.parse().ok());
+        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+        for id in named {
+            *counts.entry(*id).or_default() += 1;
+        }
+        let is_ours = known.is_some_and(|id| counts.contains_key(&id));
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        match (most, expected) {
+            (Some((found, _)), Some(expected)) if !is_ours => Err(Self {
+                found: found.to_string(),
+                expected: expected.to_owned(),
+            }),
+            (most, _) => Ok(known.or(most.map(|(id, _)| id))),
+        }
+    }
 }
 
 // === impl RecordKind ===

@@ -40,7 +40,7 @@ descriptors! {
     /// Sum of the deal amounts of open tickets (dealAmountSum), in the currency of the organization, which the API does not
     /// name. A deal linked to two tickets is included in both.
     OPEN_DEAL_AMOUNT = "orgdata_open_tickets_deal_amount" ["ticket_type", "priority"];
-    /// Open tickets whose due date (targetDueDate) had passed at the time of the scan.
+    /// Open tickets whose due date (targetDueDate) had passed at the time of the scan. A date without a time passes at its end.
     OVERDUE = "orgdata_open_tickets_overdue" ["ticket_type"];
     /// Open tickets created at least this many days of 24 hours before the scan. Cumulative: a ticket counted in 30d is
     /// also counted in 7d and 1d, so do not sum over min_age.

@@ -55,8 +55,8 @@ const MAX_SHOWN: usize = 1000;
 /// The maximum size of a log record, which fits a request of 3 MiB.
 const MAX_RECORD: usize = 3_000_000;
 
-/// How far the body of an error is examined, in bytes, and a little more.
-const MAX_EXAMINED: usize = 2100;
+/// How much of the body of an error is read as JSON, in bytes.
+const MAX_ERROR_BODY: usize = 64 * 1024;
 
 /// The maximum delay that a peer can ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -218,7 +218,7 @@ pub fn error_body(data: &[u8]) {
     let plain = answer(data, None);
     let shown = message(plain.clone());
     // A body with the status of an error is not parsed if it is long.
-    if plain.body().len() > MAX_EXAMINED && !plain.status().is_success() {
+    if plain.body().len() > MAX_ERROR_BODY && !plain.status().is_success() {
         let mut longer = plain;
         longer.body_mut().extend([b'x'; 100_000]);
         assert_eq!(message(longer), shown);

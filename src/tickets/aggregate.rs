@@ -162,7 +162,11 @@ impl Aggregate {
 
     /// Adds a ticket as the API wrote it, unless its id is known. Returns a hash of the id.
     pub fn add(&mut self, raw: &str) -> u64 {
-        let mut ticket = Ticket::read(raw);
+        self.add_ticket(Ticket::read(raw))
+    }
+
+    /// The same for a ticket that has been read.
+    pub(super) fn add_ticket(&mut self, mut ticket: Ticket<'_>) -> u64 {
         if self.ids.insert(ticket.key) {
             self.count(&mut ticket);
             if !ticket.unreadable.is_empty() {
@@ -247,7 +251,7 @@ impl Aggregate {
         group.or_default().add(amount);
         let now = self.snapshot.as_of;
         let times = self.snapshot.times.entry(kind).or_default();
-        let due = ticket.target_due_date.time();
+        let due = ticket.target_due_date.end();
         times.overdue += u64::from(due.is_some_and(|due| due <= now));
         if let Some(created) = created {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {

@@ -18,6 +18,11 @@ pub use values::{Label, MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 
 pub(crate) use aggregate::MIN_AGES;
 
+/// Returns the organization of a ticket as the API wrote it.
+pub(crate) fn organization(raw: &str) -> Option<i64> {
+    ticket::Ticket::read(raw).organization()
+}
+
 /// `--tickets.*` and `--api.page-size`.
 #[derive(Clone, Debug)]
 pub struct Settings {

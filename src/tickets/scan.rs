@@ -2,6 +2,9 @@
 //!
 //! Pages overlap by one row. If the last row of a page is the first row of the next one, no row moved across the boundary
 //! between the two requests: the rows above are still above, the rows below still below.
+//!
+//! An API that computes pages rounds the offset to a multiple of the limit, so its pages cannot overlap. If the second page
+//! fails to do so again and again, the last attempt reads pages side by side.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::Settings;
 use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
 use super::ticket::Ticket;
-use crate::ledger::OtherOrganization;
+use crate::ledger::{LedgerError, OtherOrganization};
 use crate::util::{shown_duration, shown_wait};
 
 /// The maximum number of times that a round reads the listing.
@@ -32,8 +35,15 @@ const PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// `totalCount` changed, or the last row of a page was not the first of the next one.
-    #[error("tickets moved between two pages")]
+    #[error(
+        "tickets moved between two pages, or the API changes the parameter offset near the end"
+    )]
     Moved,
+    /// The second page did not begin with the last row of the first one, in all attempts.
+    #[error(
+        "the second page does not begin with the ticket at its offset, so pages were read without overlap; the API may round the parameter offset"
+    )]
+    OffsetIgnored,
     /// The number of tickets is not `totalCount`.
     #[error("{seen} different tickets were read, but totalCount is {total}")]
     CountDiffers {
@@ -62,6 +72,9 @@ pub enum ScanError {
     /// The key.
     #[error(transparent)]
     OtherOrganization(#[from] OtherOrganization),
+    /// The state file cannot remember the organization.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
 }
 
 impl ScanError {
@@ -71,6 +84,7 @@ impl ScanError {
             Self::Api(error) => error.reason().as_str(),
             Self::Listing(_) => "listing",
             Self::OtherOrganization(_) => OtherOrganization::REASON,
+            Self::Ledger(_) => "state_file",
         }
     }
 }
@@ -82,7 +96,7 @@ impl ScanError {
 #[derive(Debug)]
 pub struct Scanner {
     settings: Settings,
-    /// The organization of the state file, once known.
+    /// The organization of the state file, or that of the first tickets.
     pub(crate) organization: Option<String>,
     /// Counts repeated attempts.
     retries: Counter,
@@ -112,7 +126,8 @@ impl Scanner {
     ///
     /// # Errors
     ///
-    /// Returns an error if a page cannot be read or the listing has no end; there is no partial snapshot.
+    /// Returns an error if a page cannot be read, is one of another organization, or the listing has no end; there is no partial
+    /// snapshot.
     pub async fn round(
         &mut self,
         client: &Client,
@@ -120,16 +135,18 @@ impl Scanner {
         let began = Instant::now();
         // Pages that failures made smaller grow again.
         self.limit = (self.limit * 2).min(self.settings.page_size);
-        let mut attempt = 1;
+        let (mut attempt, mut is_ignored) = (1, false);
         loop {
             let is_last = attempt == MAX_ATTEMPTS;
-            let (aggregate, doubt) = self.read(client, is_last).await?;
+            let overlaps = !(is_last && is_ignored);
+            let (aggregate, doubt) = self.read(client, is_last, overlaps).await?;
             if is_last || doubt.is_none() {
                 let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
                 return Ok((snapshot, doubt));
             }
             self.retries.inc();
             attempt += 1;
+            is_ignored |= doubt == Some(Doubt::OffsetIgnored);
         }
     }
 
@@ -138,19 +155,32 @@ impl Scanner {
         &mut self,
         client: &Client,
         is_last: bool,
+        overlaps: bool,
     ) -> Result<(Aggregate, Option<Doubt>), ScanError> {
         let began = Instant::now();
         let (mut page, mut limit) = self.page(client, 0).await?;
-        self.check_organization(&page)?;
         let (now, total) = (page.server_time, page.total_count);
         let mut aggregate = Aggregate::new(&self.settings, now, total.unwrap_or(0));
-        // The row that the next page should start with, and what looked wrong first.
-        let (mut offset, mut overlap, mut doubt) = (0_u64, None, None);
+        // What looked wrong first.
+        let mut doubt = (!overlaps).then_some(Doubt::OffsetIgnored);
+        // The row that the next page should start with.
+        let (mut pages, mut offset, mut overlap) = (0, 0_u64, None);
         loop {
+            pages += 1;
             let known = aggregate.tickets();
-            let keys: Vec<u64> = page.items().map(|raw| aggregate.add(raw)).collect();
+            let mut organizations = Vec::new();
+            let keys = page.items().map(|raw| {
+                let ticket = Ticket::read(raw);
+                organizations.extend(ticket.organization());
+                aggregate.add_ticket(ticket)
+            });
+            let keys: Vec<u64> = keys.collect();
+            self.check_organization(&organizations)?;
             let rows = keys.len() as u64;
-            if page.total_count != total || overlap.is_some() && overlap.as_ref() != keys.first() {
+            let is_missed = overlap.is_some() && overlap.as_ref() != keys.first();
+            if page.total_count == total && is_missed && pages == 2 && rows > 0 {
+                doubt.get_or_insert(Doubt::OffsetIgnored);
+            } else if page.total_count != total || is_missed {
                 doubt.get_or_insert(Doubt::Moved);
             } else if overlap.is_none() && offset > 0 && rows > 0 {
                 doubt.get_or_insert(Doubt::NoOverlap);
@@ -169,49 +199,38 @@ impl Scanner {
                 ));
             }
             let end = offset.saturating_add(rows);
-            // A full page at the end is followed by one more request, because totalCount may be too low.
+            // A full page at the end is followed by one more request, because totalCount may be too low. An API that computes pages
+            // may know none behind the last.
             let is_full = rows == u64::from(limit) || Some(rows) == page.limit;
-            if rows <= u64::from(overlap.is_some())
-                || total.is_some_and(|total| end >= total) && !is_full
-            {
-                let seen = aggregate.tickets();
-                let doubt = doubt.or(match total {
-                    None => Some(Doubt::TotalMissing),
-                    Some(total) if total != seen => Some(Doubt::CountDiffers { seen, total }),
-                    Some(_) => None,
-                });
-                return Ok((aggregate, doubt));
-            }
-            if aggregate.tickets() == known {
+            let is_end = rows <= u64::from(overlap.is_some())
+                || total.is_some_and(|total| end >= total) && !(is_full && overlaps);
+            let is_repeated = !is_end && aggregate.tickets() == known;
+            if is_repeated && total.is_none_or(|total| known < total) {
                 return Err(ScanError::Listing(
                     "the pages repeat the same tickets; the API may ignore the parameter offset",
                 ));
             }
+            if is_end || is_repeated {
+                let seen = aggregate.tickets();
+                let doubt = doubt.or(match total {
+                    None => Some(Doubt::TotalMissing),
+                    Some(total) if total != seen => Some(Doubt::CountDiffers { seen, total }),
+                    Some(_) => is_repeated.then_some(Doubt::Moved),
+                });
+                return Ok((aggregate, doubt));
+            }
             // With an overlap, a page of one row would be requested again.
-            overlap = keys.last().copied().filter(|_| rows > 1);
+            overlap = keys.last().copied().filter(|_| overlaps && rows > 1);
             offset = end - u64::from(overlap.is_some());
             (page, limit) = self.page(client, offset).await?;
         }
     }
 
-    /// Refuses the tickets of another organization.
-    fn check_organization(&self, page: &TicketPage) -> Result<(), OtherOrganization> {
-        let expected = self.organization.as_ref();
-        let Some(expected) = expected.and_then(|id| id.parse::<u64>().ok()) else {
-            return Ok(());
-        };
-        let mut found = page
-            .items()
-            .filter_map(|raw| Ticket::read(raw).organization());
-        match found.next() {
-            Some(first) if first != expected && found.all(|other| other != expected) => {
-                Err(OtherOrganization {
-                    found: first.to_string(),
-                    expected: expected.to_string(),
-                })
-            }
-            _ => Ok(()),
-        }
+    /// Refuses the tickets of another organization, and remembers that of the first ones.
+    fn check_organization(&mut self, named: &[i64]) -> Result<(), OtherOrganization> {
+        let found = OtherOrganization::check(named, self.organization.as_deref())?;
+        self.organization = self.organization.take().or(found.map(|id| id.to_string()));
+        Ok(())
     }
 
     /// Requests a page, a smaller one if its size may be why it does not come, and returns it with its limit. The scan goes

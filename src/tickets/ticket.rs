@@ -2,8 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use jiff::Timestamp;
-use orgdata_api::{Bounded, NumberText, Text, parse_json_time};
+use jiff::{SignedDuration, Timestamp};
+use orgdata_api::{Bounded, NumberText, Text, is_date, parse_json_time};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -61,7 +61,11 @@ type Deals<'a> = Bounded<LinkedDeal<'a>, MAX_LINKED_DEALS>;
 /// A time; `None` if it is one of those by which some systems say that there is none: the epoch and earlier times, and the
 /// last day of the year 9999.
 #[derive(Debug)]
-pub(super) struct Date(pub(super) Option<Timestamp>);
+pub(super) struct Date {
+    at: Option<Timestamp>,
+    /// It is a date without a time.
+    is_day: bool,
+}
 
 /// An amount of less than 10²⁴.
 #[derive(Debug)]
@@ -105,8 +109,9 @@ impl<'a> Ticket<'a> {
     }
 
     /// Returns the id of the organization.
-    pub(super) fn organization(&self) -> Option<u64> {
-        self.organization_id.value.as_ref()?.as_count()
+    pub(super) fn organization(&self) -> Option<i64> {
+        let id = self.organization_id.value.as_ref()?.as_count()?;
+        i64::try_from(id).ok()
     }
 
     /// Returns the linked deals, each with its identity: its id, otherwise its evaluation and name, otherwise the ticket and
@@ -149,7 +154,14 @@ impl<'de: 'a, 'a, T: Field<'a>> Deserialize<'de> for Lenient<T> {
 
 impl Lenient<Date> {
     pub(super) fn time(&self) -> Option<Timestamp> {
-        self.value.as_ref()?.0
+        self.value.as_ref()?.at
+    }
+
+    /// Returns the time, or the end of a date without one.
+    pub(super) fn end(&self) -> Option<Timestamp> {
+        let date = self.value.as_ref()?;
+        let day = SignedDuration::from_hours(if date.is_day { 24 } else { 0 });
+        date.at?.checked_add(day).ok()
     }
 }
 
@@ -164,13 +176,19 @@ impl<'a> Field<'a> for Text<'a> {
 
 impl<'a> Field<'a> for Date {
     fn read(json: &'a str) -> Option<Self> {
-        let text = Text::read(json);
-        let is_none = |text: &str| text.is_empty() || text.starts_with("9999-12-31");
-        if text.is_some_and(|text| is_none(text.trim())) {
-            return Some(Self(None));
+        let text = json.trim_matches('"').trim();
+        let is_none = matches!(text, "" | "0") || text.starts_with("9999-12-31");
+        if is_none {
+            return Some(Self {
+                at: None,
+                is_day: false,
+            });
         }
         let time = parse_json_time(json)?;
-        Some(Self((time > Timestamp::UNIX_EPOCH).then_some(time)))
+        Some(Self {
+            at: Some(time).filter(|time| *time > Timestamp::UNIX_EPOCH),
+            is_day: is_date(text),
+        })
     }
 }
 
@@ -226,6 +244,19 @@ mod tests {
         assert_eq!((state, kind), (Some("OPEN"), None));
         assert!(ticket.created_at.time().is_some() && ticket.deal_amount_sum.value.is_none());
         assert_eq!(ticket.deals().count(), 0);
+    }
+
+    #[test]
+    fn the_organization_is_read_whatever_another_field_is() {
+        let fields = "id type state createdAt updatedAt closedAt createdByUserId title description vendorEntityId vendorEntityKey \
+                      integrationInstallationId targetDueDate linkedDeals dealAmountSum vendorEntityUrl unknown";
+        let odd = r#""12.50" | "\ud83d" | 1e400 | -1 | [] | {} | [1] | {"id":[]} | [{"id":"x"}] | true | null | "" | 99999999999999999999"#;
+        for field in fields.split_whitespace() {
+            for odd in odd.split(" | ") {
+                let raw = format!(r#"{{"organizationId":2,"{field}":{odd}}}"#);
+                assert_eq!(Ticket::read(&raw).organization(), Some(2), "{raw}");
+            }
+        }
     }
 
     #[test]

@@ -32,7 +32,8 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
             let refused = http::Response::builder().status(403);
             Some(refused.body("".into()).unwrap())
         });
-        let run = scan_tickets(client, of_scans(1000), || None, metrics, of_run, stop);
+        let (ledger, _) = LedgerHandle::open(settings::ledger(None, "http://api")).unwrap();
+        let run = scan_tickets(client, of_scans(1000), ledger, metrics, of_run, stop);
         let task = tokio::spawn(run);
         tokio::time::sleep(LONGEST_ROUND).await;
         assert_eq!(stuck(&health), [""; 0]);

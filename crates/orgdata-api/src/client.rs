@@ -22,7 +22,9 @@ use url::Url;
 use super::Endpoint;
 use super::backoff::Backoff;
 use super::budget::{Budget, LONGEST_WAIT};
-use super::error::{ApiError, Failed, FailureReason, FailureReason as R, LONGEST_PAUSE};
+use super::error::{
+    ApiError, Failed, FailureReason, FailureReason as R, LONGEST_PAUSE, MAX_ERROR_BODY,
+};
 use super::key::{KeySource, ReadFile};
 use super::page::{AuditPage, TicketPage};
 use super::query::{BaseUrl, Filters};
@@ -38,6 +40,9 @@ const TIMES_IF_LIMITED: u32 = 4;
 
 /// The header of the key (specification, section 5).
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
+
+/// What some servers put before JSON.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The maximum size of a page in bytes, after decompression. A larger page is requested again in halves.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -312,8 +317,11 @@ impl Client {
             self.0.budget.pause(endpoint, wait, is_rate_limit);
         }
         // Invalid UTF-8 is replaced: one odd name must not hide a page.
-        let body = String::from_utf8(body)
+        let mut body = String::from_utf8(body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        if body.starts_with(BYTE_ORDER_MARK) {
+            body.remove(0);
+        }
         let failed = |body| Failed {
             status: status.as_u16(),
             content_type: header(headers, CONTENT_TYPE).unwrap_or("without a content type"),
@@ -402,13 +410,13 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
         })
 }
 
-/// Reads a body; that of an error only as far as it is examined.
+/// Reads a body; that of an error only as far as it is read as JSON.
 async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, ApiError> {
     let is_success = response.status().is_success();
     let max = match is_success {
         true => MAX_BODY_BYTES,
         // A little more, so that one that is cut can be recognized.
-        false => MAX_EXAMINED + 4,
+        false => MAX_ERROR_BODY + 1,
     };
     // A body that grows by doubling takes up to twice its size.
     let announced = response.content_length().unwrap_or(0);

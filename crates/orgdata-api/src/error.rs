@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use humantime::format_duration;
 use serde_json::Value;
 
-use super::sanitize::{MAX_EXAMINED, sanitize};
+use super::sanitize::sanitize;
 
 use FailureReason as R;
 
 /// The maximum pause that the API can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The maximum size of the body of an error that is read as JSON, in bytes.
+pub(super) const MAX_ERROR_BODY: usize = 64 * 1024;
 
 /// Why a request brought no usable response. Texts of the API in its message are sanitized.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -31,10 +33,12 @@ crate::labels! {
         Connect => "connect",
         /// There was no response in time, or it did not end in time.
         Timeout => "timeout",
-        /// HTTP 401.
+        /// HTTP 401 with the API's own JSON.
         Unauthorized => "unauthorized",
-        /// HTTP 403.
+        /// HTTP 403 with the API's own JSON.
         Forbidden => "forbidden",
+        /// HTTP 401 or 403 with another body: a proxy, a firewall or an allow list in front of the API refuses.
+        Blocked => "blocked",
         /// HTTP 429, or the API asked for a pause that has not ended.
         RateLimited => "rate_limited",
         /// HTTP 5xx (specification, section 7.1), whatever its body.
@@ -75,11 +79,9 @@ impl ApiError {
     /// Returns the error of a request that is not sent, because the API asked for a pause that lasts this much longer.
     #[doc(hidden)]
     pub fn paused(left: Duration) -> Self {
-        let left_text = seconds(left);
-        let message = format!("the API asked for a pause; the next request is in {left_text}");
         Self {
             retry_after: Some(left),
-            ..Self::new(R::RateLimited, message)
+            ..Self::new(R::RateLimited, "the API asked for a pause")
         }
     }
 
@@ -100,14 +102,27 @@ impl ApiError {
 
     /// Returns whether the same request may succeed soon. A key file may be empty while it is written.
     pub fn is_transient(&self) -> bool {
-        let is_final = [R::Unauthorized, R::Forbidden, R::Rejected, R::TooLarge];
+        let is_final = [
+            R::Unauthorized,
+            R::Forbidden,
+            R::Blocked,
+            R::Rejected,
+            R::TooLarge,
+        ];
         !is_final.contains(&self.reason)
     }
 
     /// Returns the error for a status other than success. `scope` is the one that the endpoint needs.
     pub(super) fn from_status(failed: &Failed<'_>, scope: &'static str) -> Self {
-        let lacks = format!(": the API key lacks the scope {scope}");
+        let own = failed.own_words();
+        let lacks = format!(": the key may lack the scope {scope}");
+        let blocked = format!(
+            ": something in front of the API refuses ({}, {}): check proxy, allow list",
+            failed.status,
+            failed.media_type()
+        );
         let (reason, problem) = match failed.status {
+            401 | 403 if own.is_none() => (R::Blocked, &*blocked),
             401 => (R::Unauthorized, ": the API does not accept the API key"),
             403 => (R::Forbidden, &*lacks),
             404 => (
@@ -119,12 +134,12 @@ impl ApiError {
             500..=599 => (R::ServerError, ""),
             _ => (R::Rejected, ""),
         };
-        let wait = failed.retry_after;
-        let wait = wait.map(|wait| format!(", asked to wait {}", seconds(wait)));
+        let words = sanitize(own.as_deref().unwrap_or(failed.body), failed.secrets);
+        let words = Some(words).filter(|words| !words.is_empty());
+        let words = words.map(|words| format!(": {words}"));
         // The API may have sent the same words.
-        let words = Some(failed.words()).filter(|words| !words.eq_ignore_ascii_case(problem));
-        let (wait, words) = (wait.unwrap_or_default(), words.unwrap_or_default());
-        failed.error(reason, &format!("{problem}{wait}{words}"))
+        let words = words.filter(|words| !words.eq_ignore_ascii_case(problem));
+        failed.error(reason, &format!("{problem}{}", words.unwrap_or_default()))
     }
 
     /// Returns the error for a success whose body is not a page.
@@ -153,28 +168,28 @@ impl Failed<'_> {
         }
     }
 
-    /// Returns what the body says: `message` (specification, section 7.1), or `error` and the issues as they are (section
-    /// 7.2), or the text of another body.
-    fn words(&self) -> String {
-        let json = Some(self.body).filter(|body| body.len() <= MAX_EXAMINED);
-        let json: Value = json
-            .and_then(|body| serde_json::from_str(body).ok())
-            .unwrap_or_default();
-        let said = json["message"].as_str().or_else(|| json["error"].as_str());
-        let mut words = said.unwrap_or(self.body).to_owned();
-        if let Some(issues) = json.get("issues") {
-            words = format!("{words}; {issues}");
-        }
-        match &*sanitize(&words, self.secrets) {
-            "" => String::new(),
-            words => format!(": {words}"),
-        }
+    /// Returns what the API's own JSON says: `message` (specification, section 7.1), or `error` and the issues as they are
+    /// (section 7.2). `None` for any other body.
+    fn own_words(&self) -> Option<String> {
+        let body = Some(self.body).filter(|body| body.len() <= MAX_ERROR_BODY)?;
+        let json: Value = serde_json::from_str(body).ok()?;
+        let said = json["message"]
+            .as_str()
+            .or_else(|| json["error"].as_str())?;
+        Some(match json.get("issues") {
+            Some(issues) => format!("{said}; {issues}"),
+            None => said.to_owned(),
+        })
     }
-}
 
-/// Formats whole seconds, rounded up.
-fn seconds(wait: Duration) -> humantime::FormattedDuration {
-    format_duration(Duration::from_secs(wait.as_secs_f64().ceil() as u64))
+    /// Returns the content type without its parameters.
+    fn media_type(&self) -> String {
+        let (media_type, _) = self
+            .content_type
+            .split_once(';')
+            .unwrap_or((self.content_type, ""));
+        sanitize(media_type, self.secrets)
+    }
 }
 
 #[cfg(test)]
@@ -202,7 +217,7 @@ mod tests {
         let labels = FailureReason::ALL.map(FailureReason::as_str).join(" ");
         assert_eq!(
             labels,
-            "key connect timeout unauthorized forbidden rate_limited server_error rejected malformed too_large"
+            "key connect timeout unauthorized forbidden blocked rate_limited server_error rejected malformed too_large"
         );
     }
 
@@ -254,22 +269,38 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_shown_as_it_is_applied() {
-        let error = ApiError::from_status(
-            &Failed {
-                retry_after: Some(LONGEST_PAUSE),
-                ..failed(429, "", "")
-            },
-            "tickets:read",
-        );
-        assert_eq!(
-            error.to_string(),
-            "HTTP 429: too many requests, asked to wait 1h"
-        );
-        let paused = ApiError::paused(Duration::from_millis(59_001));
-        assert_eq!(
-            paused.to_string(),
-            "the API asked for a pause; the next request is in 1m"
-        );
+    fn the_api_s_own_json_concerns_the_key_and_any_other_body_does_not() {
+        let long = "x".repeat(5000);
+        for (body, is_own) in [
+            (r#"{"message":"No access"}"#, true),
+            (r#" {"error":"No access"} "#, true),
+            (r#"{"message":null,"error":"No access"}"#, true),
+            (
+                &format!(r#"{{"trace":"{long}","message":"No access"}}"#),
+                true,
+            ),
+            ("", false),
+            ("<html><title>No access</title>", false),
+            ("Your IP address is not on the allow list", false),
+            (r#""No access""#, false),
+            (r#"["No access"]"#, false),
+            (r#"{"detail":"No access"}"#, false),
+            (r#"{"message":{"text":"No access"}}"#, false),
+            (r#"{"message":"No acc"#, false),
+        ] {
+            for (status, reason) in [(401, R::Unauthorized), (403, R::Forbidden)] {
+                let error = from(status, "text/html; charset=utf-8", body);
+                let expected = if is_own { reason } else { R::Blocked };
+                assert_eq!(error.reason(), expected, "{body}");
+                let text = error.to_string();
+                let front = format!(
+                    "something in front of the API refuses ({status}, text/html): check proxy, allow list"
+                );
+                assert_eq!(text.contains(&front), !is_own, "{text}");
+                assert!(!is_own || text.ends_with("No access"), "{text}");
+                let scope = "the key may lack the scope tickets:read";
+                assert_eq!(text.contains(scope), is_own && status == 403, "{text}");
+            }
+        }
     }
 }

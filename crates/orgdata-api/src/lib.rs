@@ -23,7 +23,7 @@ pub use key::{KEY_VARIABLE, KeySource, ReadFile};
 pub use page::{AuditFields, AuditPage, Page, TicketFields, TicketPage};
 pub use query::{BaseUrl, Filters};
 pub use sanitize::{MAX_SHOWN, error_chain, location, one_line, sanitize};
-pub use time::{parse_json_time, parse_time};
+pub use time::{is_date, parse_json_time, parse_time};
 
 labels! {
     /// One of the two listings (specification, section 4). Its label is a value of `endpoint`.

@@ -4,7 +4,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -53,7 +53,8 @@ pub struct TicketFields {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Raw<'a> {
-    #[serde(borrow)]
+    /// `None` only if it is missing.
+    #[serde(borrow, default, deserialize_with = "also_null")]
     items: Option<&'a RawValue>,
     end_cursor: Option<&'a RawValue>,
     has_more: Option<&'a RawValue>,
@@ -160,13 +161,16 @@ fn parse<F>(
             error.column()
         ),
     })?;
-    let items = raw.items.map_or("", RawValue::get);
+    let items = match raw.items.map_or("", RawValue::get) {
+        "null" => "[]",
+        items => items,
+    };
     let array: Bounded<&RawValue, MAX_ITEMS> =
         serde_json::from_str(items).map_err(|_| mismatch("items", items, "an array"))?;
     if array.more {
         return Err(format!("items has more than {MAX_ITEMS} items"));
     }
-    // A borrowed raw value is a slice of the body.
+    // A borrowed raw value is a slice of the body. Without items there is nothing to find in it.
     let range = |item: &&RawValue| {
         let offset = item.get().as_ptr() as usize - body.as_ptr() as usize;
         offset..offset + item.get().len()
@@ -177,6 +181,13 @@ fn parse<F>(
         server_time: date.unwrap_or_else(Timestamp::now),
         body: Arc::new(body),
     })
+}
+
+/// Reads a value also if it is null, which would be `None` otherwise.
+fn also_null<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
 }
 
 fn mismatch(field: &str, json: &str, expected: &str) -> String {
@@ -222,6 +233,16 @@ mod tests {
     }
 
     #[test]
+    fn items_that_are_null_are_an_empty_page() {
+        for body in [r#"{"items":null}"#, r#"{ "items" : null , "totalCount":0}"#] {
+            let page = AuditPage::parse(body.to_owned(), None).expect("valid");
+            assert!(page.is_empty() && page.items().next().is_none());
+            let page = TicketPage::parse(body.to_owned(), None).expect("valid");
+            assert!(page.is_empty());
+        }
+    }
+
+    #[test]
     fn a_page_with_too_many_items_is_an_error() {
         let parse = |items: usize| {
             let body = format!(r#"{{"items":[{}0]}}"#, "0,".repeat(items - 1));
@@ -237,7 +258,8 @@ mod tests {
         let long = "secret ".repeat(300_000);
         for line in [
             "{} => items is missing instead of an array",
-            r#"{"items":null} => items is missing instead of an array"#,
+            "null => the body is null instead of an object",
+            r#"{"items":"null"} => items is a string instead of an array"#,
             r#"{"items":"LONG"} => items is a string instead of an array"#,
             r#"{"items":[],"endCursor":{"LONG":1}} => endCursor is an object instead of a string"#,
             "[[]] => the body is an array instead of an object",

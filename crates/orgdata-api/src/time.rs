@@ -22,6 +22,11 @@ pub fn parse_json_time(json: &str) -> Option<Timestamp> {
     }
 }
 
+/// Reports whether a text is a date without a time.
+pub fn is_date(text: &str) -> bool {
+    Pieces::parse(text.trim()).is_ok_and(|pieces| pieces.time().is_none())
+}
+
 /// Parses a number since the epoch, whose size says the unit, to the microsecond. Eight digits are a date.
 fn epoch(text: &str) -> Option<Timestamp> {
     let number: f64 = text.parse().ok()?;
@@ -91,6 +96,15 @@ mod tests {
     fn a_date_alone_is_its_midnight() {
         for date in ["2026-03-01", "20260301"] {
             assert_eq!(parse_time(date), "2026-03-01T00:00:00Z".parse().ok());
+            assert!(is_date(date));
+        }
+        for other in [
+            "2026-03-01T00:00:00Z",
+            "2026-03-01 00:00",
+            "1772359200",
+            "soon",
+        ] {
+            assert!(!is_date(other), "{other}");
         }
     }
 

@@ -9,8 +9,10 @@ use super::{Finding, Outcome, bad, good, warning};
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::metrics::Metrics;
+use crate::tickets;
+use crate::util::shown_wait;
 
-/// Requests a page of each listing that is on. Returns also the organizations of the entries.
+/// Requests a page of each listing that is on. Returns also the organizations of their items.
 pub(super) async fn check(
     settings: &ExporterSettings,
     limit: Duration,
@@ -22,7 +24,7 @@ pub(super) async fn check(
         Ok(client) => client,
         Err(error) => return (vec![("api", bad(error))], Vec::new()),
     };
-    let mut organizations = Vec::new();
+    let (mut organizations, mut of_tickets) = (Vec::new(), Vec::new());
     let (audit, tickets) = tokio::join!(
         async {
             let page = client
@@ -39,9 +41,13 @@ pub(super) async fn check(
         async {
             let limit = settings.tickets.as_ref()?.page_size;
             let page = client.ticket_page(limit, 0).await;
-            Some(page.map(|page| page.len()))
+            Some(page.map(|page| {
+                of_tickets = page.items().filter_map(tickets::organization).collect();
+                page.len()
+            }))
         },
     );
+    organizations.append(&mut of_tickets);
     let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
     let scopes = listings.iter().filter_map(|(endpoint, answer)| {
         let is_readable = matches!(answer, Some(Ok(_)));
@@ -116,10 +122,13 @@ fn advise(
             "correct what it names, most likely one of the --audit filters"
         }
         // The message itself says what to do.
+        R::Blocked => return bad(said),
         R::Rejected | R::Connect if said.contains("; ") => return bad(said),
         R::RateLimited | R::TooLarge => {
+            let asked = error.retry_after().map(shown_wait);
+            let asked = asked.map_or(String::new(), |wait| format!(", asked to wait {wait}"));
             return warning(format!(
-                "{said}; the exporter waits, or requests smaller pages, and continues: lower --api.max-requests-per-second or --api.page-size if it lasts"
+                "{said}{asked}; the exporter waits, or requests smaller pages, and continues: lower --api.max-requests-per-second or --api.page-size if it lasts"
             ));
         }
         R::ServerError => {

@@ -91,5 +91,9 @@ async fn the_file_of_a_stopped_of_a_killed_and_of_a_running_exporter_can_be_used
     };
     let other = spawn(other).await;
     let words = "bad organization: belongs to organization 9, but the state file to 4711 | --state.path another file";
-    expect(with_file(&other.base_url(), &file), words).await;
+    for tickets_only in [false, true] {
+        let launch = with_file(&other.base_url(), &file);
+        let launch = launch.flag("--audit.enabled", &(!tickets_only).to_string());
+        expect(launch, words).await;
+    }
 }

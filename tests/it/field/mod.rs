@@ -1,7 +1,12 @@
 //! What happens in the field, one file for each rule: relays that go silent, names that move, certificates that are replaced.
 
 mod connections;
+mod damage;
+mod offsets;
+mod organizations;
+mod pauses;
 mod proxies;
+mod refusals;
 mod tls_errors;
 
 use std::net::SocketAddr;

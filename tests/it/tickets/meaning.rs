@@ -96,24 +96,31 @@ async fn any_row_is_a_ticket() {
 #[tokio::test]
 async fn a_ticket_is_overdue_from_its_due_date_on_by_the_clock_of_the_api() {
     let dates = [
-        "2026-03-29T00:00:00Z",
-        "2026-03-29T02:00:01+02:00",
-        "2026-03-29",
-        "2026-03-28T23:00:00",
-        "9999-12-31T23:59:59Z",
-        "0001-01-01T00:00:00Z",
-        "1970-01-01T00:00:00Z",
-        " ",
+        r#""2026-03-29T00:00:00Z""#,
+        r#""2026-03-29T02:00:01+02:00""#,
+        r#""2026-03-28T23:00:00""#,
+        // Without a time, at the end of the day.
+        r#""2026-03-29""#,
+        r#"" 20260329 ""#,
+        "20260329",
+        // Without a date.
+        r#""9999-12-31T23:59:59Z""#,
+        r#""0001-01-01T00:00:00Z""#,
+        r#""1970-01-01T00:00:00Z""#,
+        "0",
+        r#"" ""#,
     ];
-    let mut rows = rows("targetDueDate", dates.map(|date| format!("{date:?}")));
-    rows.push(r#"{"id":9,"state":"CLOSED","targetDueDate":"2026-01-01T00:00:00Z"}"#.to_owned());
+    let mut rows = rows("targetDueDate", dates);
+    rows.push(r#"{"id":19,"state":"CLOSED","targetDueDate":"2026-01-01T00:00:00Z"}"#.to_owned());
     for (now, expected) in [
         ("2026-03-28T23:59:59Z", 1),
-        ("2026-03-29T00:00:00Z", 3),
-        ("2026-03-29T00:00:01Z", 4),
+        ("2026-03-29T00:00:00Z", 2),
+        ("2026-03-29T00:00:01Z", 3),
+        ("2026-03-29T23:59:59Z", 3),
+        ("2026-03-30T00:00:00Z", 6),
     ] {
         let rows = rows.clone();
-        let script = Script::new(move |request| Ok(page_at(now, &rows, request, Some(9))));
+        let script = Script::new(move |request| Ok(page_at(now, &rows, request, Some(12))));
         let mut scanner = Scanner::new(settings(100), Counter::default());
         let (snapshot, _) = scanner.round(&script).await.unwrap();
         let seen = (snapshot.malformed, snapshot.overdue_total());

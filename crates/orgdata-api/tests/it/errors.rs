@@ -10,9 +10,11 @@ use crate::support::{KEY, Subject};
 /// must become.
 const CASES: &str = r#"
 401 json {"message":"No such key"} => unauthorized | API key | No such key
-401 json => unauthorized
-403 json {"error":"Missing scope"} => forbidden | activity_logs:read | Missing scope
-403 html <p>Bad gateway => forbidden | activity_logs:read
+401 json => blocked | (401, application/json)
+401 html <p>Log in => blocked | something in front of the API refuses (401, text/html): check proxy, allow list | Log in
+403 json {"error":"Missing scope"} => forbidden | the key may lack the scope activity_logs:read | Missing scope
+403 html <p>Bad gateway => blocked | (403, text/html)
+403 - Your IP address is not on the allow list => blocked | (403, without a content type) | not on the allow list
 404 json {"message":"No route"} => rejected | --api.base-url | No route
 418 json {"message":"Short and stout"} => rejected | Short and stout
 408 json {"message":"Too slow"} => timeout | not answered in time | Too slow
@@ -22,7 +24,7 @@ const CASES: &str = r#"
 502 html <p>Bad gateway => server_error | Bad gateway
 503 - {"a":1e400} => server_error | HTTP 503: {"a":1e400}
 503 now => server_error
-429 now {} => rate_limited | too many requests | asked to wait 0s
+429 now {} => rate_limited | too many requests
 200 html <p>Hello => malformed | text/html | not JSON | login page
 200 json <p>Hello => malformed | not JSON
 200 - upstream gone => malformed | login page: upstream gone
@@ -98,14 +100,10 @@ async fn answers_that_break_off_are_distinguished() {
                 &["message head is too large"]
             ),
             // The status says enough.
-            assert_error(Reply::Bytes(begun("401 Un")), "unauthorized", &["HTTP 401"]),
-            assert_error(Reply::Reset(begun("403 No")), "forbidden", &["HTTP 403"]),
-            assert_error(
-                Reply::Bytes(begun("429 Wait")),
-                "rate_limited",
-                &["wait 0s"]
-            ),
-            assert_error(flood, "unauthorized", &["HTTP 401"]),
+            assert_error(Reply::Bytes(begun("401 Un")), "blocked", &["HTTP 401"]),
+            assert_error(Reply::Reset(begun("403 No")), "blocked", &["HTTP 403"]),
+            assert_error(Reply::Bytes(begun("429 Wait")), "rate_limited", &[]),
+            assert_error(flood, "blocked", &["HTTP 401"]),
         )
     })
     .await;
@@ -114,7 +112,7 @@ async fn answers_that_break_off_are_distinguished() {
     let mut settings = crate::support::settings(&peer.url());
     settings.timeout = std::time::Duration::from_millis(200);
     let error = Subject::with(settings).failed().await;
-    assert_eq!((error.reason().as_str(), peer.count()), ("unauthorized", 1));
+    assert_eq!((error.reason().as_str(), peer.count()), ("blocked", 1));
 }
 
 #[tokio::test]
