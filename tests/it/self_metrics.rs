@@ -300,6 +300,9 @@ async fn an_ignored_filter() -> Moved {
     ] {
         assert_eq!(scrape.sum(&format!("orgdata_{taken}")), 0.0, "{taken}");
     }
-    watch.exporter.logs("level=warn | the API ignores").await;
+    watch
+        .exporter
+        .logs("level=warn | outside of --audit.activity-types")
+        .await;
     watch.moved
 }
