@@ -6,6 +6,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use orgdata_exporter::cli::{self, ExporterSettings, Flags};
 use orgdata_exporter::commands::{
     self, Cli, Command, Failure, check, completions, dead_letters, demo, healthcheck, simulate,
+    verify,
 };
 use orgdata_exporter::telemetry::{Telemetry, span_provider};
 use orgdata_exporter::{app, shutdown};
@@ -58,6 +59,9 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
         Some(Command::Simulate(args)) => runtime.block_on(simulate::run(*args)),
+        Some(Command::Verify(args)) => {
+            runtime.block_on(verify::run(*args, matches, shutdown::on_signal()))
+        }
         Some(Command::DeadLetters(args)) => dead_letters::run(args),
         Some(Command::Completions(args)) => completions::completions(&args),
         Some(Command::Man(args)) => completions::man(&args),

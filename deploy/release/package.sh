@@ -47,7 +47,7 @@ for directory in "$built"/*; do
         "$here" completions "$shell" >"$stage/completions/$shell"
     done
     "$here" man >"$stage/man/orgdata-exporter.1"
-    for command in check dead-letters demo healthcheck simulate; do
+    for command in check dead-letters demo healthcheck simulate verify; do
         "$here" man "$command" >"$stage/man/orgdata-exporter-$command.1"
     done
     cp deploy/systemd/orgdata-exporter.env "$stage/systemd"

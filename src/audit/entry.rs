@@ -86,7 +86,7 @@ impl<'a> Entry<'a> {
         let object = raw.starts_with('{').then_some(raw);
         let fields: Option<Fields<'_>> = object.and_then(|raw| serde_json::from_str(raw).ok());
         let id = match fields.as_ref().and_then(Fields::id) {
-            Some(id) => identity(b"id", &id),
+            Some(id) => Self::identity_of(&id),
             None => identity(b"bytes", raw),
         };
         let created_at = fields.as_ref().and_then(Fields::created_at);
@@ -108,10 +108,19 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Returns the identity of an entry with this id.
+    pub(crate) fn identity_of(id: &str) -> EventId {
+        identity(b"id", id)
+    }
+
+    /// Returns its id, if it has one.
+    pub(crate) fn id_text(&self) -> Option<Cow<'a, str>> {
+        self.fields.as_ref().and_then(Fields::id)
+    }
+
     /// Returns its id for a log line.
     pub(crate) fn shown_id(&self) -> String {
-        let id = self.fields.as_ref().and_then(Fields::id);
-        shown_id(&id.unwrap_or("none".into()))
+        shown_id(&self.id_text().unwrap_or("none".into()))
     }
 
     /// Returns the id of its organization.
@@ -174,7 +183,7 @@ impl<'a> Entry<'a> {
 
     /// Reports whether it is inside the filters for activity types and deals. Those for e-mail addresses cannot be checked: entries have no
     /// addresses.
-    pub(super) fn matches(&self, filters: &Filters) -> bool {
+    pub(crate) fn matches(&self, filters: &Filters) -> bool {
         let Filters {
             activity_types,
             deal_ids,

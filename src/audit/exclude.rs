@@ -28,7 +28,7 @@ impl Exclude {
     }
 
     /// Reports whether an activity type is excluded.
-    pub(super) fn matches(&mut self, activity_type: &str) -> bool {
+    pub(crate) fn matches(&mut self, activity_type: &str) -> bool {
         let mut is_excluded = false;
         for (pattern, has_matched) in &mut self.0 {
             let is_match = pattern.matches(activity_type);

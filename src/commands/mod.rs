@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod demo;
 pub mod healthcheck;
 pub mod simulate;
+pub mod verify;
 
 use std::io::{self, Write as _};
 
@@ -18,6 +19,7 @@ use check::CheckArgs;
 use completions::{CompletionsArgs, ManArgs};
 use dead_letters::DeadLettersArgs;
 use healthcheck::HealthcheckArgs;
+use verify::VerifyArgs;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -66,6 +68,12 @@ pub enum Command {
     Man(ManArgs),
     /// Run the simulator of the Organization Data API alone, with control endpoints for events and faults
     Simulate(Box<crate::simulator::Args>),
+    /// List the audit logs of a time again, and compare them with an export of the log store
+    #[command(
+        mut_args = verify::adapted,
+        after_help = "Exit status: 0 everything is there, or what was missing has been sent; 1 something is missing; 2 the two could not be compared."
+    )]
+    Verify(Box<VerifyArgs>),
 }
 
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.

@@ -42,7 +42,7 @@ pub use types::{
 pub(crate) use labels::label_value;
 #[cfg(any(test, fuzzing))]
 pub(crate) use outbox::{compress, decompress, split};
-pub(crate) use types::EventIds;
+pub(crate) use types::{EventIds, GAP_ID};
 
 /// How long to wait for a lock that another program holds on the file.
 const BUSY: Duration = Duration::from_secs(5);

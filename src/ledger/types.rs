@@ -11,6 +11,9 @@ use crate::util::{self, labels};
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
 
+/// The beginning of the id of every gap: no entry has such an id.
+pub(crate) const GAP_ID: &str = "orgdata.exporter.gap-";
+
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
@@ -313,7 +316,7 @@ impl Gap {
     /// Returns the JSON that becomes the body of the gap's log record.
     pub(super) fn to_json(&self, detected_at: Timestamp) -> String {
         serde_json::json!({
-            "id": uuid::Uuid::new_v4().to_string(),
+            "id": format!("{GAP_ID}{}", uuid::Uuid::new_v4()),
             "type": "gap",
             "detectedAt": detected_at.to_string(),
             "reason": self.reason.as_str(),

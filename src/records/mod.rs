@@ -6,11 +6,13 @@ mod run;
 
 use std::collections::BTreeMap;
 
-use otlp_logs::{Connection, Given, Signal, Target, json_line, resource};
+use otlp_logs::{Connection, Envelope, Given, Signal, Target, json_line, resource};
 
 use crate::metrics::build::VERSION;
 
+use fields::SCHEMA_URL;
 pub use fields::{GAP_EVENT, RecordEncoder, SCOPE};
+pub(crate) use run::MAX_REQUEST;
 pub use run::{Next, Relay};
 
 /// The name of the exporter in requests.
@@ -77,12 +79,12 @@ impl Delivery {
         })
     }
 
-    /// Returns the resource of every record.
-    fn resource(&self, instance_id: &str) -> BTreeMap<String, String> {
+    /// Returns what surrounds the records of an instance in a request.
+    pub(crate) fn envelope(&self, instance_id: &str) -> Envelope {
         let mut resource = self.resource.clone();
         let id = resource.entry("service.instance.id".to_owned());
         id.or_insert_with(|| instance_id.to_owned());
-        resource
+        Envelope::new(resource, [SCOPE, VERSION, SCHEMA_URL])
     }
 }
 

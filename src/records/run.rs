@@ -16,15 +16,13 @@ use tracing::Instrument;
 
 use super::Delivery;
 use super::bisect::{Bisect, Fate};
-use super::fields::{SCHEMA_URL, SCOPE};
 use crate::health::{Health, Loop};
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
-use crate::metrics::build::VERSION;
 use crate::metrics::{Loops, OtlpMetrics};
 use crate::util::{self, Backoff, Repeated, advice, shown_duration, shown_wait};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
-const MAX_REQUEST: usize = 3 * 1024 * 1024;
+pub(crate) const MAX_REQUEST: usize = 3 * 1024 * 1024;
 
 /// The interval of empty requests while nothing waits.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
@@ -76,10 +74,9 @@ impl<S: Export + 'static> Relay<S> {
         metrics: Arc<OtlpMetrics>,
         loops: Arc<Loops>,
     ) -> Self {
-        let resource = delivery.resource(&ledger.instance_id());
         Self {
             sender: Arc::new(sender),
-            envelope: Envelope::new(resource, [SCOPE, VERSION, SCHEMA_URL]),
+            envelope: delivery.envelope(&ledger.instance_id()),
             ledger,
             metrics,
             loops,

@@ -46,5 +46,6 @@ mod stdout;
 mod structure;
 mod tail;
 mod tickets;
+mod verify;
 mod web;
 mod web_config;

@@ -38,6 +38,7 @@ mod release;
 mod soak;
 mod stdout;
 mod systemd;
+mod verify;
 mod web;
 
 use orgdata_simulator::{ClockSource, Config, Running, Simulator};

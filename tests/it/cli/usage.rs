@@ -59,6 +59,10 @@ dead-letters => list, replay, drop
 --log.level=debug demo => --log.level | put the flags after demo
 demo URL => demo has an API of its own; remove --api.base-url
 dead-letters replay => NUMBER | --all | --reason
+verify export => --from
+verify --from=1M export => --from | write 1m for a minute
+verify --from=7d export URL => cannot read export
+verify --from=7d --send-missing /dev/null URL => --send-missing | --otlp.endpoint
 dmo => dmo | demo
 demo --audit.poll-interval=fast => --audit.poll-interval | fast | 15s
 simulate --rate=fast => --rate | fast

@@ -1,7 +1,7 @@
 //! The OpenTelemetry Collector; rotel, another vendor's collector; and a store that takes OTLP itself.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -123,11 +123,16 @@ impl Collector {
         endpoint(protocol, self.ports[0], self.ports[1])
     }
 
+    /// Returns the path of the file with the log records: requests in OTLP's JSON form.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.path().join("logs.jsonl")
+    }
+
     /// Returns the log records acknowledged so far, in the order in which they came: as in OTLP's JSON form, with their resource and scope;
     /// attributes, body and resource are plain JSON.
     pub(crate) fn records(&self) -> Vec<Value> {
         let mut records = Vec::new();
-        for request in lines(&self.dir.path().join("logs.jsonl")) {
+        for request in lines(&self.file()) {
             for resource in array(&request["resourceLogs"]) {
                 for scope in array(&resource["scopeLogs"]) {
                     for record in array(&scope["logRecords"]) {
