@@ -9,14 +9,20 @@ use orgdata_exporter::health::{Health, Loop};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::support::captured::Captured;
 use crate::support::settings::{in_process, ledger, tail};
 use crate::tickets::support::settings as of_scans;
 
-/// Both loops of an API that always answers this.
-async fn run(status: u16, retry_after: u64) -> (Metrics, Arc<Mutex<Vec<Instant>>>) {
+/// Both loops of an API that always answers this, until this is dropped.
+struct Loops {
+    metrics: Metrics,
+    requests: Arc<Mutex<Vec<Instant>>>,
+    _end: DropGuard,
+}
+
+fn run(status: u16, retry_after: u64) -> Loops {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let seen = requests.clone();
     let client = in_process(Duration::from_secs(30), move |_| {
@@ -29,6 +35,7 @@ async fn run(status: u16, retry_after: u64) -> (Metrics, Arc<Mutex<Vec<Instant>>
     let metrics = Metrics::new(Duration::ZERO);
     let (ledger, state) = LedgerHandle::open(ledger(None, "http://api")).unwrap();
     let (health, shutdown) = (Health::default(), CancellationToken::new());
+    let end = shutdown.clone().drop_guard();
     let tail = Tail::new(
         client.clone(),
         ledger.clone(),
@@ -46,7 +53,11 @@ async fn run(status: u16, retry_after: u64) -> (Metrics, Arc<Mutex<Vec<Instant>>
         shutdown,
     );
     tokio::spawn(scans);
-    (metrics, requests)
+    Loops {
+        metrics,
+        requests,
+        _end: end,
+    }
 }
 
 /// Returns the times in a line, such as `30s`.
@@ -64,7 +75,7 @@ async fn a_line_names_one_time_and_the_next_request_is_then() {
     for (status, pause) in [(503, 30), (429, 30), (429, 600), (401, 600), (503, 5)] {
         let log = Captured::begin_at(tracing::Level::INFO);
         let begun = Instant::now();
-        let (_metrics, requests) = run(status, pause).await;
+        let loops = run(status, pause);
         sleep(Duration::from_secs(1900)).await;
         for line in log.lines() {
             let line = line.split_once(" WARN ").map_or(&*line, |(_, rest)| rest);
@@ -72,7 +83,7 @@ async fn a_line_names_one_time_and_the_next_request_is_then() {
         }
         assert!(!log.lines().is_empty());
         let gaps: Vec<Duration> = {
-            let requests = requests.lock().unwrap();
+            let requests = loops.requests.lock().unwrap();
             let times: Vec<Duration> = requests.iter().map(|at| *at - begun).collect();
             times.windows(3).map(|three| three[2] - three[0]).collect()
         };
@@ -93,11 +104,11 @@ async fn a_line_names_one_time_and_the_next_request_is_then() {
 /// The alert about the key reads it.
 #[tokio::test(start_paused = true)]
 async fn the_reason_of_a_failure_stays_while_the_api_wants_to_be_left_alone() {
-    let (metrics, _) = run(401, 3600).await;
+    let loops = run(401, 3600);
     for _ in 0..100 {
         sleep(Duration::from_secs(60)).await;
         for of in [Loop::Audit, Loop::Tickets] {
-            let failure = metrics.loops.state(of).last_failure.unwrap();
+            let failure = loops.metrics.loops.state(of).last_failure.unwrap();
             assert_eq!(failure.reason, "unauthorized", "{of:?}");
         }
     }
