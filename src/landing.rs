@@ -16,7 +16,7 @@ use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
 use crate::tickets::Label;
-use crate::util::shown_duration;
+use crate::util::{counted, shown_duration};
 
 /// The number of rows of a list of the most frequent.
 const TOP: usize = 10;
@@ -101,7 +101,7 @@ fn loop_card(which: Loop, state: &LoopState, stuck: Option<&Stuck>) -> (&'static
             @if let Some(stuck) = stuck { p.error { "No progress for " (since_then(Timestamp::now() - stuck.silent)) "." } }
             @if let Some(at) = state.last_success { p.muted { "Last success " (ago(at)) "." } }
             @if let Some(failure) = &state.last_failure {
-                p.error { "Last failure " (ago(failure.at)) ": " (failure.reason) "; the log says more." }
+                p.(if word == "failing" { "error" } else { "muted" }) { "Last failure " (ago(failure.at)) ": " (failure.reason) "; the log says more." }
             }
         }
     };
@@ -145,8 +145,8 @@ fn audit(metrics: &Metrics) -> Markup {
             }
             @if held > 0 {
                 p.muted {
-                    "This page has the current values. Prometheus sees those of " (held) " series "
-                    (shown_duration(hold)) " after its first scrape of them (--metrics.zero-hold), so that increase() counts them."
+                    (counted(held as u64, "new series still reads 0", "new series still read 0"))
+                    " in Prometheus, for up to " (shown_duration(hold)) " (--metrics.zero-hold). This page has the true values."
                 }
             }
         }

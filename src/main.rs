@@ -65,6 +65,7 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Some(Command::DeadLetters(args)) => dead_letters::run(args),
         Some(Command::Completions(args)) => completions::completions(&args),
         Some(Command::Man(args)) => completions::man(&args),
+        Some(Command::Version) => commands::print(Cli::command().render_version()),
     };
     drop(context);
     // A thread that waits for a name server or a disk must not keep the process.

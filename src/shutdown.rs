@@ -1,4 +1,4 @@
-//! Signals: the first SIGTERM or SIGINT stops the program in order, a second one at once, and SIGHUP reloads files.
+//! Signals: the first SIGTERM or SIGINT stops the program in order, a second one at once, SIGHUP reloads files, and SIGUSR1 and SIGUSR2 do nothing.
 
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ pub fn on_signal() -> CancellationToken {
             return token;
         }
     };
+    // People send these to programs that would log more then. By default they end a process.
+    for kind in [SignalKind::user_defined1(), SignalKind::user_defined2()] {
+        let _ = signal(kind);
+    }
     tokio::spawn(async move {
         let mut next = async || {
             tokio::select! {

@@ -35,6 +35,8 @@ pub(super) fn begin(settings: &ExporterSettings, addresses: &str, backlog_record
         audit_logs = every(audit.map(|audit| audit.poll_interval)),
         start = audit.map(|audit| audit.start.to_string()),
         filtered = !settings.api.filters.is_empty(),
+        not_counted = audit.and_then(|audit| audit.excluded.metrics.patterns()),
+        not_sent = audit.and_then(|audit| audit.excluded.records.patterns()),
         tickets = every(tickets.map(|tickets| tickets.scan_interval)),
         open_states = tickets.map(|tickets| tickets.open_states.join(",")),
         log_records = log_records.as_deref().unwrap_or("off"),

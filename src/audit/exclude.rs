@@ -38,6 +38,16 @@ impl Exclude {
         is_excluded
     }
 
+    /// Returns the patterns, separated by commas; `None` if there are none.
+    pub fn patterns(&self) -> Option<String> {
+        let patterns: Vec<String> = self
+            .0
+            .iter()
+            .map(|(pattern, _)| pattern.pattern())
+            .collect();
+        (!patterns.is_empty()).then(|| patterns.join(","))
+    }
+
     fn unmatched(&self) -> impl Iterator<Item = String> {
         let patterns = self.0.iter().filter(|(_, has_matched)| !has_matched);
         patterns.map(|(pattern, _)| pattern.pattern())

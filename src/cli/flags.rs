@@ -212,7 +212,7 @@ pub struct OtlpFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
 pub struct ProcessFlags {
-    /// The least severe level that is logged
+    /// Lowest severity to log
     #[arg(id = "log.level", long, value_name = "LEVEL", default_value = "info")]
     #[arg(ignore_case = true, value_parser = PossibleValuesParser::new(LEVELS)
         .try_map(|level| level.parse::<tracing::Level>()))]

@@ -27,12 +27,13 @@ use verify::VerifyArgs;
     name = "orgdata-exporter",
     version,
     about = "Prometheus exporter and OTLP sidecar for the audit logs and tickets of one organization",
-    after_help = "Every flag can also be set by an environment variable, ORGDATA_ and its name in capitals with _ for . and -: --audit.poll-interval is \
+    after_help = "-h shows the flags that most users need, --help all of them.",
+    after_long_help = "Every flag can also be set by an environment variable, ORGDATA_ and its name in capitals with _ for . and -: --audit.poll-interval is \
                   ORGDATA_AUDIT_POLL_INTERVAL. A flag takes precedence over its variable. The API key is read from --api.key-file or from the variable \
                   ORGDATA_API_KEY. Collector settings other than --otlp.* are the standard OTEL_EXPORTER_OTLP_* variables.",
     args_conflicts_with_subcommands = true,
-    disable_help_subcommand = true,
-    max_term_width = 140
+    max_term_width = 140,
+    mut_args = brief
 )]
 pub struct Cli {
     /// The command to run; without one, the exporter.
@@ -74,6 +75,25 @@ pub enum Command {
         after_help = "Exit status: 0 everything is there, or what was missing has been sent; 1 something is missing; 2 the two could not be compared."
     )]
     Verify(Box<VerifyArgs>),
+    /// Print the version
+    Version,
+}
+
+/// The flags that `-h` shows, so that it fits on a screen.
+const BRIEF: [&str; 7] = [
+    "api.base-url",
+    "api.key-file",
+    "state.path",
+    "audit.start",
+    "otlp.endpoint",
+    "otlp.protocol",
+    "web.listen-address",
+];
+
+/// Hides the other flags from `-h`.
+fn brief(argument: clap::Arg) -> clap::Arg {
+    let is_shown = BRIEF.contains(&argument.get_id().as_str());
+    argument.hide_short_help(!is_shown)
 }
 
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.
@@ -87,7 +107,10 @@ pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
 }
 
 /// Prints to standard output.
-pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+///
+/// # Errors
+/// If it cannot be written.
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     printed(io::stdout().write_all(text.as_ref()))
 }
 

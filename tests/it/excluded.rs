@@ -32,6 +32,9 @@ async fn excluded_types_are_known_but_not_counted_or_not_sent() {
         )
         .flag("--otlp.exclude-activity-types", "TASK_UPDATED, MEETING_*");
     let exporter = launch.start();
+    exporter
+        .logs("not_counted=DOCUMENT_VIEWED,DOCUMENT_*ED not_sent=TASK_UPDATED,MEETING_*")
+        .await;
     exporter.logs("first sync is done").await;
     let sent = ["DOCUMENT_VIEWED", "DEAL_CREATED", "DOCUMENT_ADDED"].map(|kind| add(&api, kind, 1));
     for kind in ["TASK_UPDATED", "MEETING_HELD", "DEAL_CREATED"] {

@@ -262,7 +262,12 @@ async fn a_scraper_sees_increases_after_the_hold_and_curl_always_sees_the_truth(
         for client in people {
             assert_eq!(shown(client).await, "3", "{client:?}");
         }
-        let explains = async || server.text("/").await.contains("--metrics.zero-hold");
+        let explains = async || {
+            server
+                .text("/")
+                .await
+                .contains(" in Prometheus, for up to ")
+        };
         assert!(explains().await, "why a scraper sees less");
         // Nothing of this is a scrape: a complete response to a scraper is.
         server.request(Method::HEAD, "/metrics", &[scraper]).await;

@@ -70,6 +70,8 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
     }
     assert_eq!(with("working")["tickets"], 3);
     assert!(!log.contains("s3cret") && !log.contains(KEY), "{log}");
+    exporter.signal("USR1").await;
+    exporter.signal("USR2").await;
     exporter.signal("INT").await;
     assert_eq!(exporter.ended().await, Some(0));
     exporter.logs("\"stopped\"").await;

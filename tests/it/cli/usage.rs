@@ -113,9 +113,29 @@ async fn help_names_every_flag_with_its_variable_and_shows_no_values() {
         }
         assert!(!help.stdout.contains(KEY) && !help.stdout.contains("secret.example"));
     }
-    let version = launch(&["--version"]).run().await.stdout;
-    let expected = concat!("orgdata-exporter ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(version, expected);
+    for asks in ["--version", "version"] {
+        let version = launch(&[asks]).run().await.stdout;
+        let expected = concat!("orgdata-exporter ", env!("CARGO_PKG_VERSION"), "\n");
+        assert_eq!(version, expected, "{asks}");
+    }
+}
+
+#[tokio::test]
+async fn short_help_fits_on_a_screen_and_has_what_everybody_needs() {
+    let help = launch(&["-h"]).run().await.stdout;
+    assert!(help.lines().count() < 60, "{help}");
+    for flag in [
+        "--api.base-url",
+        "--api.key-file",
+        "--state.path",
+        "--otlp.endpoint",
+    ] {
+        assert!(help.contains(flag), "{flag}");
+    }
+    assert_eq!(
+        launch(&["help"]).run().await.stdout,
+        launch(&["--help"]).run().await.stdout
+    );
 }
 
 fn words(line: &str) -> Vec<&str> {
