@@ -93,7 +93,10 @@ impl LedgerHandle {
 
     /// Notes since when older entries are still to be read, by this machine's clock: until they are, but not for long, records wait.
     pub fn wait_since(&self, since: Option<Timestamp>) {
-        let before = std::mem::replace(&mut *lock(&self.inner.waiting_since), since);
+        let mut waiting = lock(&self.inner.waiting_since);
+        let before = *waiting;
+        // What is to be read next must not make records wait again.
+        *waiting = since.map(|since| before.unwrap_or(since));
         if before.is_some() && since.is_none() {
             self.inner.outbox_grew.notify_one();
         }

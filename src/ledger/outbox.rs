@@ -80,8 +80,8 @@ pub struct Settled {
 /// What is kept in memory of the outbox.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// The file was full while records waited. Until all is read it would fill again at once.
-    is_released: bool,
+    /// When a wait for older entries began that has taken too long, or that a full file has ended. Otherwise it would be full again at once.
+    released: Option<Timestamp>,
     /// The page that was read last: a request may end within it.
     open_page: Option<(i64, Vec<Bytes>)>,
 }
@@ -113,9 +113,10 @@ impl Outbox {
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.is_released = waiting_since.is_some() && (self.is_released || is_full);
-        let is_short = |since| util::now().duration_since(since).abs() < MAX_WAIT;
-        if !self.is_released && waiting_since.is_some_and(is_short) {
+        let is_long = |since| util::now().duration_since(since).abs() >= MAX_WAIT;
+        let is_over = |since: &_| self.released == Some(*since) || is_full || is_long(*since);
+        self.released = waiting_since.filter(is_over);
+        if waiting_since.is_some() && self.released.is_none() {
             return Ok(Vec::new());
         }
         let (mut records, mut bytes) = (Vec::new(), 0);

@@ -127,6 +127,12 @@ async fn records_wait_for_older_ones_for_ten_minutes() {
         world.ledger().wait_since(Some(since));
         world.page(0, 1).await;
         assert_eq!(world.batch(1).await.is_empty(), waits, "{minutes}");
+        // They do not wait again for what is to be read next.
+        world.ledger().wait_since(Some(now));
+        assert_eq!(world.batch(1).await.is_empty(), waits, "{minutes}");
+        world.ledger().wait_since(None);
+        world.ledger().wait_since(Some(now));
+        assert!(world.batch(1).await.is_empty(), "{minutes}");
     }
 }
 

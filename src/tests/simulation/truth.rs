@@ -90,7 +90,9 @@ impl World {
         let now = state.epoch + state.now();
         let is_long = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_mins(10);
         let is_full = state.ledger.as_ref().is_some_and(LedgerHandle::looks_full);
-        state.has_released |= is_full || held.tail.behind_since().is_some_and(is_long);
+        let histories = held.tail.histories.iter().map(|history| history.since);
+        let mut waiting = histories.chain(held.tail.behind_since());
+        state.has_released |= is_full || waiting.any(is_long);
         // What a pass finds above all that is settled has older ones below it.
         state.has_released |= held.tail.pass.is_some() && !held.tail.unsettled.is_empty();
         // A restart forgets that a sweep was under way.
