@@ -12,7 +12,7 @@ const ADVICE: [(&str, &str); 5] = [
     ),
     (
         "HandshakeFailure",
-        "there is no common cipher suite or kind of key: a certificate with a P-521 key is not supported, use P-256, P-384, RSA or Ed25519",
+        "the server wants a client certificate, or shares no cipher suite or kind of key with this client: its key may be for P-521, which is not supported, use P-256, P-384, RSA or Ed25519",
     ),
     (
         "InvalidContentType",

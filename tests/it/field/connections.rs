@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::{Clock, Event, Files, PROTOCOLS, Relay, Route, Server, Subject, presenting};
+use super::peers::{Clock, Event, Files, PROTOCOLS, Relay, Route, Server, Subject, presenting};
 use crate::support::captured::Captured;
 
 /// The warning about a client that cannot be made anew.

@@ -1,6 +1,6 @@
 //! The proxy of the environment: a tunnel that goes silent is left, and a proxy that cannot be used is refused at the start.
 
-use super::{Relay, Route, Server, presenting};
+use super::peers::{Relay, Route, Server, presenting};
 use crate::support::binary::{Scrape, exporter};
 use crate::support::files::tls;
 
