@@ -507,7 +507,7 @@ async fn standard_output_can_take_the_records_and_is_an_export_itself() {
         finished.stderr.contains("  100  sent and accepted\n"),
         "{finished:?}"
     );
-    assert!(finished.stderr.contains("… and 80 more"), "{finished:?}");
+    assert!(finished.stderr.contains("only 20 of each"), "{finished:?}");
     let complete = verify(&api.base_url(), finished.stdout.as_bytes());
     assert_numbers(&summary(complete, 0).await, "listed=100");
 }

@@ -38,7 +38,7 @@ pub(super) struct Listing {
     /// How long a page may fail.
     patience: Duration,
     cursor: Option<String>,
-    /// The page before said that there are more entries. Nobody expects an empty listing.
+    /// The page before said that there are more entries, as is assumed of the first page.
     has_more: bool,
     doubts: u32,
     restarts: u32,

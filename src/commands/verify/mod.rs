@@ -472,8 +472,8 @@ impl Verify {
     fn show(&self, template: &str, length: Option<u64>) {
         let style = ProgressStyle::with_template(template);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
-        self.bar.reset();
         self.bar.set_style(style);
+        self.bar.reset();
         match length {
             Some(length) => self.bar.set_length(length),
             None => self.bar.unset_length(),

@@ -1,5 +1,6 @@
 //! What `verify` prints: a line for each entry that is not as it should be, and a summary.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
@@ -13,7 +14,7 @@ use crate::audit::Entry;
 use crate::commands::printed;
 use crate::util::one_line;
 
-/// The maximum number of missing entries in the text.
+/// The maximum number of entries with one result in the text.
 const MAX_SHOWN: u64 = 20;
 
 /// The maximum length of an id or a type in the text, in characters.
@@ -44,8 +45,8 @@ pub(super) struct Report {
     format: ReportFormat,
     out: Box<dyn Write + Send>,
     bar: ProgressBar,
-    /// The number of missing entries so far.
-    missing: u64,
+    /// The number of lines for entries with each result.
+    shown: BTreeMap<String, u64>,
     /// Nothing is printed after an error.
     result: io::Result<()>,
 }
@@ -76,7 +77,7 @@ impl Report {
                 false => Box::new(io::stdout()),
             },
             bar,
-            missing: 0,
+            shown: BTreeMap::new(),
             result: Ok(()),
         }
     }
@@ -87,44 +88,32 @@ impl Report {
         at: Timestamp,
         dead_letter: Option<&String>,
     ) {
-        self.missing += 1;
-        if self.format == ReportFormat::Text && self.missing > MAX_SHOWN {
-            return;
-        }
         let (kind, id) = (entry.activity_type(), entry.id_text().unwrap_or_default());
-        let letter = dead_letter.map(|letter| format!("  dead letter {letter}"));
-        let shown = word(kind.as_deref().unwrap_or("without a type"));
-        let text = format!(
-            "missing   {at:.3}  {shown}  {}{}",
-            word(&id),
-            letter.unwrap_or_default()
+        let mut text = format!(
+            "{at:.3}  {}  {}",
+            word(kind.as_deref().unwrap_or("none")),
+            word(&id)
         );
+        if let Some(letter) = dead_letter {
+            text += &format!("  dead letter {letter}");
+        }
         let json = json!({ "result": "missing", "id": id, "type": kind, "created_at": at, "dead_letter": dead_letter });
-        self.print(&text, &json);
+        self.line(&text, &json);
     }
 
     pub(super) fn repeated(&mut self, id: &str, times: u32) {
-        let text = format!("{:<8}  {}", format!("{times} times"), word(id));
-        self.print(
-            &text,
-            &json!({ "result": "repeated", "id": id, "times": times }),
-        );
+        let json = json!({ "result": "repeated", "id": id, "times": times });
+        self.line(&format!("{}  {times} times", word(id)), &json);
     }
 
     pub(super) fn unknown(&mut self, id: &str) {
-        let text = format!("unknown   {}", word(id));
-        self.print(&text, &json!({ "result": "unknown", "id": id }));
+        self.line(&word(id), &json!({ "result": "unknown", "id": id }));
     }
 
     pub(super) fn rejected(&mut self, id: Option<&str>, said: &str) {
-        let text = format!(
-            "rejected  {}{said}",
-            id.map_or(String::new(), |id| word(id) + "  ")
-        );
-        self.print(
-            &text,
-            &json!({ "result": "rejected", "id": id, "message": said }),
-        );
+        let json = json!({ "result": "rejected", "id": id, "message": said });
+        let id = id.map_or(String::new(), |id| word(id) + "  ");
+        self.line(&(id + said), &json);
     }
 
     /// Prints the summary. `sent` is the number of records that the collector accepted and rejected.
@@ -146,11 +135,6 @@ impl Report {
             without_id,
         } = summary;
         let Window { from, until } = window;
-        let hidden = self.missing.saturating_sub(MAX_SHOWN);
-        if hidden > 0 && self.format == ReportFormat::Text {
-            let text = format!("… and {hidden} more; --format json prints all\n");
-            self.print(&text, &Value::Null);
-        }
         let always = [
             ("listed by the API", *listed),
             ("found in the export", listed - missing),
@@ -173,8 +157,14 @@ impl Report {
         let lines = always.into_iter().chain(others);
         let lines = lines.map(|(what, count)| format!("{count:>10}  {what}"));
         let lines: Vec<String> = lines.collect();
+        let more = match self.shown.values().any(|shown| *shown > MAX_SHOWN) {
+            true => {
+                format!("… only {MAX_SHOWN} of each are shown here; --format json prints them\n\n")
+            }
+            false => String::new(),
+        };
         let text = format!(
-            "created from {from:.3} until {until:.3}:\n{}",
+            "{more}created from {from:.3} until {until:.3}:\n{}",
             lines.join("\n")
         );
         let json = json!({
@@ -197,6 +187,16 @@ impl Report {
         });
         self.print(&text, &json);
         printed(std::mem::replace(&mut self.result, Ok(())))
+    }
+
+    /// Prints a line for an entry, unless the text has enough of its kind.
+    fn line(&mut self, text: &str, json: &Value) {
+        let result = json["result"].as_str().unwrap_or_default();
+        let shown = self.shown.entry(result.to_owned()).or_default();
+        *shown += 1;
+        if *shown <= MAX_SHOWN || self.format == ReportFormat::Json {
+            self.print(&format!("{result:<8}  {text}"), json);
+        }
     }
 
     fn print(&mut self, text: &str, json: &Value) {
