@@ -62,7 +62,7 @@ function series(panel) {
 // The rows of a table: one with all labels, one with none.
 function rows(panel) {
   const names = panel.transformations.flatMap((step) => step.options.include?.names ?? []);
-  const of = (name) => (name === "Value" ? { name, type: "number", values: [1, 2] } : { name, type: "string", values: ["x", ""] });
+  const of = (name) => (name.startsWith("Value") ? { name, type: "number", values: [1, 2] } : { name, type: "string", values: ["x", ""] });
   return [grafana.toDataFrame({ refId: "A", fields: [{ name: "Time", type: "time", values: [1, 1] }, ...names.map(of)] })];
 }
 
@@ -84,7 +84,7 @@ async function faults(panel) {
   const { noValue } = panel.fieldConfig.defaults;
   const empty = await shown(panel, []);
   const full = await shown(panel, panel.type === "table" ? rows(panel) : series(panel));
-  if (panel.type === "stat" || panel.type === "bargauge") {
+  if (panel.type === "stat") {
     const [none] = values(panel, empty);
     check(none.display.text === noValue && none.display.color === GREY, `without data: ${none.display.text} in ${none.display.color}`);
     const present = values(panel, full);
@@ -97,7 +97,7 @@ async function faults(panel) {
       check(last.display.text === noValue && last.display.color === GREY, `a value that is gone: ${last.display.text}`);
     }
   }
-  if (panel.type === "timeseries" || panel.type === "bargauge") {
+  if (panel.type === "timeseries") {
     const hidden = (field) => field.config.custom?.hideFrom?.legend;
     const isZero = (frame) => panel.targets.some((target) => target.refId === frame.refId && target.legendFormat === "zero");
     const fields = full.filter((frame) => !isZero(frame)).flatMap((frame) => frame.fields.filter((field) => field.type === "number" && !hidden(field)));
