@@ -170,7 +170,7 @@ where
         }
         Reply::Reset(bytes) => {
             let _ = stream.write_all(&bytes).await;
-            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
+            stream.set_zero_linger()
         }
         Reply::Endless(first, again) => endless(&mut stream, &first, &again, None).await,
         Reply::Drip(first, again, pause) => endless(&mut stream, &first, &again, Some(pause)).await,
