@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::health::{HEALTHY_PATH, Health, READY_PATH};
 use crate::landing::{self, Landing};
 use crate::metrics::Metrics;
-use crate::metrics::exposition::{Format, true_values};
+use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
 use crate::util::shown_wait;
 
@@ -199,10 +199,10 @@ impl Renderer {
         // The lock is held until the end, also if the client disconnects meanwhile.
         let task = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
-            let registry = landing.metrics.registry();
+            let metrics = &landing.metrics;
             let text = match view.audience {
-                Audience::Scraper(format) => format.encode(registry),
-                Audience::Anybody(format) => true_values(|| format.encode(registry)),
+                Audience::Scraper(format) => format.encode(metrics.registry()),
+                Audience::Anybody(format) => format.encode(metrics.true_values()),
                 Audience::Reader => Ok(landing::render(&landing)),
             };
             let mut bytes = text.map_err(io::Error::other)?.into_bytes();

@@ -8,20 +8,22 @@ use std::time::Duration;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder,
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
 };
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
 use super::family::{Descriptor, Writer, descriptors, seconds};
-use super::series::Series;
+use super::series::{Scrapes, Series};
 pub use crate::ledger::{Changes, EventLabels, Total};
 use crate::util::lock;
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
-const DELAY_BUCKETS: [f64; 12] = [
-    1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0,
+const DELAY_BUCKETS: [f64; 14] = [
+    1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 7200.0, 10_800.0, 21_600.0,
+    86_400.0,
 ];
 
 descriptors! {
@@ -84,10 +86,14 @@ const TOTALS: [Descriptor; 8] = [
 /// The families `orgdata_audit_*` and `orgdata_organization_info`.
 #[derive(Debug)]
 pub struct AuditMetrics {
-    zero_hold: Duration,
     delay: Histogram,
     table: Mutex<Table>,
+    scrapes: Mutex<Scrapes>,
 }
+
+/// The same families with the true value of each counter, whether or not a scraper has seen it.
+#[derive(Debug)]
+pub struct TrueValues(pub Arc<AuditMetrics>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -124,9 +130,9 @@ impl AuditMetrics {
     /// Returns empty families. `zero_hold` is `--metrics.zero-hold`; if it is 0, increases are visible at once.
     pub fn new(zero_hold: Duration) -> Self {
         Self {
-            zero_hold,
             delay: Histogram::new(DELAY_BUCKETS),
             table: Mutex::default(),
+            scrapes: Mutex::new(Scrapes::new(zero_hold)),
         }
     }
 
@@ -166,11 +172,7 @@ impl AuditMetrics {
 
     /// Notes that the connection of a scraper has a complete response whose encoding began at `began`.
     pub fn scraped(&self, began: Instant) {
-        let mut table = lock(&self.table);
-        let Table { events, totals, .. } = &mut *table;
-        for series in events.values_mut().chain(totals) {
-            series.scraped(began, self.zero_hold);
-        }
+        lock(&self.scrapes).completed(began);
     }
 
     /// Reports up to which time every entry is counted. It never falls.
@@ -217,10 +219,11 @@ impl AuditMetrics {
 
     /// Returns the number of series of events whose increase scrapers do not see yet, and the length of the hold.
     pub fn held(&self) -> (usize, Duration) {
-        let (now, table) = (Instant::now(), lock(&self.table));
+        let (table, scrapes) = (lock(&self.table), lock(&self.scrapes));
+        let seen = scrapes.seen(Instant::now());
         let series = table.events.values();
-        let held = series.filter(|series| series.is_held(now, self.zero_hold));
-        (held.count(), self.zero_hold)
+        let held = series.filter(|series| series.shown(seen) < series.total());
+        (held.count(), scrapes.hold)
     }
 
     /// Returns the committed value of a counter without labels.
@@ -242,16 +245,21 @@ impl AuditMetrics {
     pub fn newest(&self) -> Option<Timestamp> {
         lock(&self.table).newest
     }
-}
 
-impl Collector for AuditMetrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (now, table) = (Instant::now(), lock(&self.table));
+    /// Writes every family. `shown` is the value of a counter for scrapers who saw all that was introduced until then.
+    fn write(
+        &self,
+        encoder: DescriptorEncoder<'_>,
+        shown: fn(&Series, Option<Instant>) -> u64,
+    ) -> fmt::Result {
+        let table = lock(&self.table);
+        let seen = lock(&self.scrapes).seen(Instant::now());
+        let counter = |series| ConstCounter::new(shown(series, seen));
         let mut families = Writer(encoder);
         if !table.events.is_empty() {
             let mut events = families.descriptor(EVENTS, MetricType::Counter)?;
             for (labels, series) in &table.events {
-                series.encode(now, self.zero_hold, events.encode_family(labels)?)?;
+                counter(series).encode(events.encode_family(labels)?)?;
             }
         }
         let names = table.names.iter();
@@ -260,14 +268,13 @@ impl Collector for AuditMetrics {
             names.map(|(actor, name)| ([&**actor, name], 1_u32)),
         )?;
         for (family, series) in TOTALS.into_iter().zip(&table.totals) {
-            let encoder = families.descriptor(family, MetricType::Counter)?;
-            series.encode(now, self.zero_hold, encoder)?;
+            families.one(family, &counter(series))?;
         }
         let mut excluded = families.descriptor(EXCLUDED, MetricType::Counter)?;
         for (from, total) in [("metrics", Total::Uncounted), ("records", Total::Unsent)] {
             let labels = [("from", from)];
             let encoder = excluded.encode_family(&labels)?;
-            table.totals[total as usize].encode(now, self.zero_hold, encoder)?;
+            counter(&table.totals[total as usize]).encode(encoder)?;
         }
         if let Some(through) = table.complete_through {
             families.gauge(COMPLETE_THROUGH, seconds(through))?;
@@ -287,6 +294,21 @@ impl Collector for AuditMetrics {
             ORGANIZATION,
             organization.map(|labels| (labels.each_ref(), 1_u32)),
         )
+    }
+}
+
+/// As a scraper sees them.
+impl Collector for AuditMetrics {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.write(encoder, Series::shown)
+    }
+}
+
+// === impl TrueValues ===
+
+impl Collector for TrueValues {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.write(encoder, |series, _| series.total())
     }
 }
 

@@ -17,7 +17,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::util::lock;
 
-/// Defines a struct of metric families and `register`, which adds them to a registry in the order of the fields.
+/// Defines a struct of metric families with its default, and `register`, which adds them to a registry in the order of the
+/// fields.
 ///
 /// A field is `"name_without_suffix" => field: Type = initial value`.
 macro_rules! families {
@@ -28,17 +29,21 @@ macro_rules! families {
         #[derive(Clone, Debug)]
         pub struct $group { $($(#[doc = $help])+ $visibility $field: $family,)+ }
 
+        impl Default for $group {
+            fn default() -> Self {
+                Self { $($field: $initial,)+ }
+            }
+        }
+
         impl $group {
             /// Registers the families.
-            pub fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
-                let group = Self { $($field: $initial,)+ };
+            pub(super) fn register(&self, registry: &mut prometheus_client::registry::Registry) {
                 // The registry adds the full stop.
                 $(registry.register(
                     $name,
                     concat!($($help),+).trim().trim_end_matches('.'),
-                    group.$field.clone(),
+                    self.$field.clone(),
                 );)+
-                group
             }
         }
     };

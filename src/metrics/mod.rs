@@ -16,13 +16,15 @@ mod series;
 pub mod state;
 pub mod tickets;
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::collector::Collector;
 use prometheus_client::registry::Registry;
 
 pub use api::{ApiMetrics, Violation};
-pub use audit::AuditMetrics;
+pub use audit::{AuditMetrics, TrueValues};
 pub use build::ExporterMetrics;
 pub use certificates::Certificates;
 pub use dead_letters::DeadLetterMetrics;
@@ -50,7 +52,8 @@ pub struct Metrics {
     pub state: StateMetrics,
     /// Tickets.
     pub tickets: Arc<TicketMetrics>,
-    registry: Arc<Registry>,
+    scraped: Arc<Registry>,
+    current: Arc<Registry>,
 }
 
 // === impl Metrics ===
@@ -58,34 +61,50 @@ pub struct Metrics {
 impl Metrics {
     /// Registers every family; `zero_hold` is `--metrics.zero-hold`.
     pub fn new(zero_hold: Duration) -> Self {
-        let mut registry = Registry::default();
-        let audit = Arc::new(AuditMetrics::new(zero_hold));
-        let loops = Arc::new(Loops::default());
-        let tickets = Arc::new(TicketMetrics::default());
-        let certificates = Certificates::default();
-        registry.register_collector(Box::new(audit.clone()));
-        registry.register_collector(Box::new(loops.clone()));
-        registry.register_collector(Box::new(tickets.clone()));
-        registry.register_collector(Box::new(certificates.clone()));
-        #[cfg(target_os = "linux")]
-        registry.register_collector(Box::<process::ProcessCollector>::default());
-        let api = ApiMetrics::register(&mut registry);
-        ExporterMetrics::register(&mut registry);
-        Self {
-            api,
-            audit,
-            certificates,
-            dead_letters: DeadLetterMetrics::register(&mut registry),
-            loops,
-            otlp: Arc::new(OtlpMetrics::register(&mut registry)),
-            state: StateMetrics::register(&mut registry),
-            tickets,
-            registry: Arc::new(registry),
-        }
+        let mut metrics = Self {
+            api: ApiMetrics::default(),
+            audit: Arc::new(AuditMetrics::new(zero_hold)),
+            certificates: Certificates::default(),
+            dead_letters: DeadLetterMetrics::default(),
+            loops: Arc::default(),
+            otlp: Arc::default(),
+            state: StateMetrics::default(),
+            tickets: Arc::default(),
+            scraped: Arc::default(),
+            current: Arc::default(),
+        };
+        let audit = metrics.audit.clone();
+        metrics.scraped = Arc::new(metrics.registered(Box::new(audit.clone())));
+        metrics.current = Arc::new(metrics.registered(Box::new(TrueValues(audit))));
+        metrics
     }
 
-    /// Returns the registry, for the encoders.
+    /// Returns what a scraper sees: the first increase of a series after the hold.
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        &self.scraped
+    }
+
+    /// Returns what anybody else sees: the true values.
+    pub fn true_values(&self) -> &Registry {
+        &self.current
+    }
+
+    /// Returns a registry of all families in the order of the documentation.
+    fn registered(&self, audit: Box<dyn Collector>) -> Registry {
+        let mut registry = Registry::default();
+        registry.register_collector(audit);
+        registry.register_collector(Box::new(self.tickets.clone()));
+        registry.register_collector(Box::new(self.loops.clone()));
+        registry.register_collector(Box::new(self.certificates.clone()));
+        // A registry shows its collectors before those that are in it.
+        let exporter = registry.sub_registry_with_labels(iter::empty());
+        self.api.register(exporter);
+        self.otlp.register(exporter);
+        self.dead_letters.register(exporter);
+        self.state.register(exporter);
+        ExporterMetrics::default().register(exporter);
+        #[cfg(target_os = "linux")]
+        exporter.register_collector(Box::<process::ProcessCollector>::default());
+        registry
     }
 }

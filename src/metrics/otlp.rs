@@ -13,8 +13,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::family::{Labels, OptionalTime, families, family};
 
 /// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`: from a healthy collector to an outage of a day.
-const DELAY_BUCKETS: [f64; 11] = [
-    0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 21_600.0, 86_400.0,
+const DELAY_BUCKETS: [f64; 14] = [
+    0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 7200.0, 10_800.0, 21_600.0,
+    86_400.0,
 ];
 
 families! {

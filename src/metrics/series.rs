@@ -1,51 +1,29 @@
-//! A counter whose first increase in a process stays hidden until Prometheus has seen the value before it.
+//! Counters that show their first increases late.
 //!
-//! `increase()` needs two samples, so it misses the first increase of a series. A series therefore shows the value it was
-//! introduced with (0 if it is new, the stored value after a restart) and adds its increases `--metrics.zero-hold` after the
-//! first scrape that showed it. Only scrapers see that; everybody else sees the [true values](true_values).
+//! `increase()` needs two samples, so it misses the first increase of a series. A series therefore shows scrapers the value it
+//! was introduced with (0 if it is new, the stored value after a restart), and its increases `--metrics.zero-hold` after the
+//! first scrape that showed it.
 
-use std::cell::Cell;
-use std::fmt;
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::counter::ConstCounter;
 use tokio::time::Instant;
 
-thread_local! {
-    /// Whether what is encoded on this thread shows increases at once. A registry passes its collectors no arguments.
-    static SHOWS_ALL: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Encodes something with the true value of each series, whether or not a scraper has seen it.
-pub fn true_values<T>(encode: impl FnOnce() -> T) -> T {
-    /// Resets it also if the encoder panics: the thread goes on.
-    struct Reset;
-    impl Drop for Reset {
-        fn drop(&mut self) {
-            SHOWS_ALL.set(false);
-        }
-    }
-    SHOWS_ALL.set(true);
-    let _reset = Reset;
-    encode()
-}
-
-/// One counter. It is small because there are thousands.
+/// One counter.
 #[derive(Debug)]
 pub(super) struct Series {
     total: u64,
-    /// Until the increases are visible.
-    hold: Option<Box<Hold>>,
-}
-
-#[derive(Debug)]
-struct Hold {
-    /// The value that is shown.
     introduced: u64,
     introduced_at: Instant,
-    /// When the first scrape that showed it began.
-    scraped_at: Option<Instant>,
+}
+
+/// When scrapes began that were completed, in order. A series is held until one of them was after its introduction and
+/// [`hold`](Self::hold) ago.
+#[derive(Debug)]
+pub(super) struct Scrapes {
+    /// `--metrics.zero-hold`; if it is 0, nothing is held.
+    pub(super) hold: Duration,
+    began: VecDeque<Instant>,
 }
 
 // === impl Series ===
@@ -60,11 +38,8 @@ impl Series {
     pub(super) fn introduced(value: u64) -> Self {
         Self {
             total: value,
-            hold: Some(Box::new(Hold {
-                introduced: value,
-                introduced_at: Instant::now(),
-                scraped_at: None,
-            })),
+            introduced: value,
+            introduced_at: Instant::now(),
         }
     }
 
@@ -76,43 +51,46 @@ impl Series {
         self.total += by;
     }
 
-    /// Notes a complete scrape that began at `began`. A series introduced later was not in it.
-    pub(super) fn scraped(&mut self, began: Instant, zero_hold: Duration) {
-        if let Some(hold) = &mut self.hold
-            && hold.introduced_at <= began
-        {
-            hold.scraped_at.get_or_insert(began);
-        }
-        if self.is_visible(began, zero_hold) {
-            self.hold = None;
+    /// Returns the value for scrapers, who saw all that was introduced until `seen`.
+    pub(super) fn shown(&self, seen: Option<Instant>) -> u64 {
+        match seen {
+            Some(seen) if self.introduced_at <= seen => self.total,
+            _ => self.introduced,
         }
     }
+}
 
-    /// Writes what a scrape at `now` shows.
-    pub(super) fn encode(
-        &self,
-        now: Instant,
-        zero_hold: Duration,
-        encoder: MetricEncoder<'_>,
-    ) -> fmt::Result {
-        let shown = match &self.hold {
-            Some(hold) if !SHOWS_ALL.get() && !self.is_visible(now, zero_hold) => hold.introduced,
-            _ => self.total,
-        };
-        ConstCounter::new(shown).encode(encoder)
+// === impl Scrapes ===
+
+impl Scrapes {
+    pub(super) fn new(hold: Duration) -> Self {
+        Self {
+            hold,
+            began: VecDeque::new(),
+        }
     }
 
-    /// Returns whether scrapers see an older value at `now`.
-    pub(super) fn is_held(&self, now: Instant, zero_hold: Duration) -> bool {
-        let hold = self.hold.as_ref();
-        hold.is_some_and(|hold| hold.introduced < self.total) && !self.is_visible(now, zero_hold)
+    /// Notes a completed scrape. One right after another is left out, so that there are few of them.
+    pub(super) fn completed(&mut self, began: Instant) {
+        let last = self.began.back();
+        if last.is_none_or(|last| began.duration_since(*last) >= self.hold / 32) {
+            self.began.push_back(began);
+        }
+        // Of those that are long ago, only the last one matters.
+        let is_long_ago = |next: &Instant| began.duration_since(*next) >= self.hold;
+        while self.began.get(1).is_some_and(is_long_ago) {
+            self.began.pop_front();
+        }
     }
 
-    fn is_visible(&self, now: Instant, zero_hold: Duration) -> bool {
-        let scraped_at = self.hold.as_ref().map(|hold| hold.scraped_at);
-        zero_hold.is_zero()
-            || scraped_at.is_none_or(|at| {
-                at.is_some_and(|at| now.saturating_duration_since(at) >= zero_hold)
-            })
+    /// Returns until when a series must have been introduced for its increases to be visible at `now`.
+    pub(super) fn seen(&self, now: Instant) -> Option<Instant> {
+        if self.hold.is_zero() {
+            return Some(now);
+        }
+        let mut latest = self.began.iter().rev();
+        latest
+            .find(|began| now.duration_since(**began) >= self.hold)
+            .copied()
     }
 }

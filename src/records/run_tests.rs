@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use prometheus_client::registry::Registry;
 use prost::Message;
 use tokio::task::JoinHandle;
 
@@ -150,7 +149,7 @@ impl Export for Collector {
 impl Bench {
     async fn new(records: usize, batch_size: usize) -> Self {
         let delivery = delivery(batch_size);
-        let metrics = Arc::new(OtlpMetrics::register(&mut Registry::default()));
+        let metrics = Arc::new(OtlpMetrics::default());
         let (outbox, loops) = (Outbox::new(), Arc::new(Loops::default()));
         let collector = Collector::default();
         if records > 0 {

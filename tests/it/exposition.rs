@@ -11,7 +11,15 @@ const VARYING: &str = "
     orgdata_audit_behind_since_timestamp_seconds orgdata_last_success_timestamp_seconds orgdata_tickets_snapshot_timestamp_seconds
     orgdata_tickets_snapshot_duration_seconds";
 
-/// Returns the scrape with a word in place of what differs from run to run, and the samples of each family in order.
+/// Families that a scrape sorts by their labels.
+const SORTED: [&str; 4] = [
+    "orgdata_audit_",
+    "orgdata_tickets",
+    "orgdata_open_tickets",
+    "orgdata_deals_",
+];
+
+/// Returns the scrape with a word in place of what differs from run to run, and the samples of the other families in order.
 fn masked(scrape: &str) -> String {
     let mask = |line: &str| {
         let name = line.split(['{', ' ']).next().unwrap();
@@ -25,7 +33,11 @@ fn masked(scrape: &str) -> String {
     };
     let mut lines: Vec<String> = scrape.lines().map(mask).collect();
     let samples = lines.chunk_by_mut(|a, b| !a.starts_with('#') && !b.starts_with('#'));
-    samples.for_each(<[String]>::sort_unstable);
+    let is_random =
+        |samples: &&mut [String]| !SORTED.iter().any(|start| samples[0].starts_with(start));
+    samples
+        .filter(is_random)
+        .for_each(<[String]>::sort_unstable);
     lines.concat()
 }
 

@@ -49,8 +49,8 @@ struct Family {
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Returns every family by its name in the classic text format.
-fn families() -> BTreeMap<String, Family> {
+/// Returns every family in the order of a scrape, with its name in the classic text format.
+fn in_order() -> Vec<(String, Family)> {
     let metrics = busy();
     let now = Timestamp::now();
     let certificates =
@@ -75,6 +75,10 @@ fn families() -> BTreeMap<String, Family> {
         (family.name + suffix, Family { kind, help, labels })
     };
     families.map(of_text).collect()
+}
+
+fn families() -> BTreeMap<String, Family> {
+    in_order().into_iter().collect()
 }
 
 fn family<'a>(families: &'a BTreeMap<String, Family>, series: &str) -> Option<&'a Family> {
@@ -116,7 +120,8 @@ fn the_list_of_metrics_is_up_to_date() {
     let mut tables = TABLES.map(|(heading, _)| {
         format!("\n## {heading}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n")
     });
-    for (name, family) in families() {
+    let mut last = 0;
+    for (name, family) in in_order() {
         let (kind, help) = (&family.kind, family.help.replace('|', "\\|"));
         let is_whole = help.len() > 20 && help.ends_with('.') && !kind.is_empty();
         assert!(is_whole, "{name}: {help}");
@@ -131,8 +136,10 @@ fn the_list_of_metrics_is_up_to_date() {
         };
         let labels: Vec<String> = family.labels.iter().map(label).collect();
         let is_in = |(_, starts): &(&str, &[&str])| starts.iter().any(|it| name.starts_with(it));
-        let table = &mut tables[TABLES.iter().position(is_in).expect("a table")];
-        *table += &format!("| `{name}` | {kind} | {} | {help} |\n", labels.join("; "));
+        let table = TABLES.iter().position(is_in).expect("a table");
+        assert!(table >= last, "a scrape has {name} in another order");
+        last = table;
+        tables[table] += &format!("| `{name}` | {kind} | {} | {help} |\n", labels.join("; "));
     }
     generated_part("docs/metrics.md", &tables.concat());
 }
