@@ -1,6 +1,7 @@
 //! The commit that a page becomes.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use opentelemetry::trace::TraceContextExt as _;
@@ -16,6 +17,9 @@ use crate::ledger::{
     TraceContext, label_value,
 };
 use crate::util;
+
+/// The rest of a second.
+const SECOND: Duration = Duration::from_micros(999_999);
 
 /// An organization's id and name.
 pub(super) type Organization = (String, Option<String>);
@@ -43,14 +47,15 @@ impl<'a> Fetched<'a> {
                 entry
             });
         let (at, took) = (util::now(), requested.elapsed());
-        let now = answer.server_time.min(at);
+        // `Date` has whole seconds: what was created in this one is not dated ahead.
+        let end_of_second = answer.server_time.checked_add(SECOND).unwrap_or(at);
         let before = |time: Timestamp| time.checked_sub(took).unwrap_or(time);
         let page = Page {
             entries: entries.collect(),
             end: answer.end_cursor.clone(),
             has_more: answer.has_more,
-            now,
-            as_of: before(now),
+            now: end_of_second.min(at),
+            as_of: before(answer.server_time.min(at)),
             requested_at: before(at),
             at,
         };

@@ -15,6 +15,8 @@ pub struct TailState {
     pub is_synced: bool,
     /// The newest time that the first sync met. An entry that is not newer may have been there before, and is never counted.
     pub watermark: Option<Timestamp>,
+    /// The oldest time that it met, if there was more below: what is not newer is history, if it is wanted.
+    pub oldest_synced: Option<Timestamp>,
     /// The last complete pass covered what is newer than this; that of the first sync to begin with.
     pub mark: Option<Timestamp>,
     /// The newest entries that are settled, and those that are not, newest first.

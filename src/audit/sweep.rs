@@ -508,7 +508,7 @@ impl Walks {
         let from = match state.mark {
             // What lies between the mark and this page is history, because the filters have changed.
             Some(mark) => Some(mark),
-            None => (self.limits.start).from(self.limits.created_at.min(page.now)),
+            None => (self.limits.start).from(self.limits.created_at.min(page.as_of)),
         };
         for (index, entry) in page.entries.iter().enumerate() {
             if entry.seen == Seen::Unknown {
@@ -541,6 +541,7 @@ impl Walks {
             _ => {}
         }
         state.is_synced = true;
+        state.oldest_synced = page.end.as_ref().and_then(|_| times().min());
         state.watermark = state.watermark.max(Some(watermark));
         state.mark = state.mark.max(Some(watermark));
         let was_empty = page.entries.is_empty() && page.end.is_none();
@@ -566,14 +567,14 @@ impl Walks {
             sweep.as_of = page.as_of;
         }
         (sweep.pages, sweep.failures) = (sweep.pages + 1, 0);
-        // What is dated ahead may stay on top of newer ones.
-        let is_ground = |entry: &Entry<'_>| is_settled(entry) && entry.at <= page.now;
+        let oldest = self.state.oldest_synced;
+        let is_wanted = |entry: &Entry<'_>, has_met: bool| !has_met || Some(entry.at) > oldest;
         take(
             page,
             &mut sweep.walk,
             watermark,
-            is_ground,
-            |_, _| true,
+            is_settled,
+            is_wanted,
             step,
         );
         sweep.taken += step.take.len();
@@ -588,7 +589,7 @@ impl Walks {
         if is_known {
             self.settle(false, page.at, step);
         } else if is_top && is_end && page.entries.is_empty() {
-            self.nothing_listed(step);
+            self.nothing_listed(page.at, step);
         } else if is_end {
             let may_lack = !self.state.settled.is_empty() && !self.state.was_empty;
             self.settle(may_lack && !has_met, page.at, step);
@@ -598,12 +599,16 @@ impl Walks {
         Ok(())
     }
 
-    /// Ends a sweep of an empty listing, which is believed the second time in a entry.
-    fn nothing_listed(&mut self, step: &mut Step) {
+    /// Ends a sweep of an empty listing, which is believed the second time in a row.
+    fn nothing_listed(&mut self, at: Timestamp, step: &mut Step) {
         let as_of = self.sweep.take().map(|sweep| sweep.as_of);
         if std::mem::replace(&mut self.is_empty_once, true) {
+            if !self.state.unsettled.is_empty() {
+                // What was below them had not been read.
+                self.settle(true, at, step);
+            }
             step.must_save |= !self.state.was_empty;
-            self.state.was_empty = true;
+            (self.state.was_empty, self.is_empty_once) = (true, true);
             self.complete(as_of);
         }
     }
