@@ -201,10 +201,10 @@ async fn the_start_of_history_is_counted_from_the_first_start() {
     let mut history = History::of(200, Readings::default()).await;
     history.service.fault(Fault::new(FaultKind::Hang));
     let mut created = Vec::new();
-    for _ in 0..5 {
+    for start in 1..=5 {
         let launch = exporter(&history.service.base_url()).flag("--audit.start", "24h");
         let mut exporter = launch.state(&history.dir.path().join("state.db")).start();
-        history.requested(1).await;
+        history.asked(start).await;
         exporter.kill();
         created.push(history.created());
     }

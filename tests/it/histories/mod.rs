@@ -107,7 +107,11 @@ impl History {
 
     /// Waits until the service has been asked so many times more.
     async fn requested(&self, more: u64) {
-        let wanted = self.service.requests().audit + more;
+        self.asked(self.service.requests().audit + more).await;
+    }
+
+    /// Waits until the service has been asked so many times in all.
+    async fn asked(&self, wanted: u64) {
         let is_done = async || (self.service.requests().audit >= wanted).then_some(());
         until("more requests", is_done).await;
     }
