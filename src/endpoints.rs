@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::health::{HEALTHY_PATH, Health, READY_PATH};
-use crate::landing::{self, Landing};
+use crate::landing::{self, Landing, STYLE, STYLE_PATH};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
@@ -98,6 +98,7 @@ pub fn router(metrics: Metrics, health: Health, telemetry_path: &str) -> Router 
     Router::new()
         .route(telemetry_path, get(scrape))
         .route("/", get(page))
+        .route(STYLE_PATH, get(([(CONTENT_TYPE, "text/css")], STYLE)))
         .with_state(renderer)
         .route(HEALTHY_PATH, get(healthy))
         .route(READY_PATH, get(ready))

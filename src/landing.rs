@@ -6,9 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use exporter_web::landing::Frame;
 use jiff::{SignedDuration, Timestamp};
-use maud::{Markup, Render, html};
+use maud::{DOCTYPE, Markup, Render, html};
 
 use crate::health::{HEALTHY_PATH, Health, Loop, READY_PATH, Stuck};
 use crate::metrics::Metrics;
@@ -17,6 +16,12 @@ use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
 use crate::tickets::Label;
 use crate::util::{counted, shown_duration};
+
+/// The path of the style sheet.
+pub(crate) const STYLE_PATH: &str = "/-/style.css";
+
+/// The style sheet.
+pub(crate) const STYLE: &str = include_str!("landing.css");
 
 /// The number of rows of a list of the most frequent.
 const TOP: usize = 10;
@@ -69,15 +74,31 @@ pub(crate) fn render(state: &Landing) -> String {
     if !REPOSITORY.is_empty() {
         links.push(("Documentation", REPOSITORY));
     }
-    let frame = Frame {
-        name: "orgdata-exporter",
-        version: &format!("{VERSION}, as of {:.0}", Timestamp::now()),
-        state: summary,
-        refresh: REFRESH_SECONDS,
-        links: &links,
-        footer: &format!("revision {REVISION}, built with rustc {RUSTC}"),
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="refresh" content=(REFRESH_SECONDS);
+                title { (summary) " \u{b7} orgdata-exporter" }
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href=(STYLE_PATH);
+            }
+            body {
+                header {
+                    h1 { "orgdata-exporter" }
+                    span.muted { (VERSION) ", as of " (format!("{:.0}", Timestamp::now())) }
+                }
+                main { (sections) }
+                footer {
+                    nav { @for (text, address) in links { a href=(address) { (text) } } }
+                    small { "revision " (REVISION) ", built with rustc " (RUSTC) }
+                }
+            }
+        }
     };
-    frame.page(&sections).into_string()
+    page.into_string()
 }
 
 /// Returns the state of a loop in one word, and with details.

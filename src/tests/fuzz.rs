@@ -30,18 +30,16 @@ use crate::metrics::negotiate;
 use crate::metrics::{ApiMetrics, Metrics};
 use crate::records::RecordEncoder;
 use crate::tickets::{self, Aggregate, MAX_LABEL_CHARS, MAX_VALUES};
-use exporter_web::WebConfig;
 
 /// A check of any bytes.
 pub type Target = fn(&[u8]);
 
 /// Each target with its name in `fuzz/`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("audit_page", audit_page),
     ("ticket_page", ticket_page),
     ("error_body", error_body),
     ("collector_answer", collector_answer),
-    ("web_config", web_config),
     ("state_file_block", state_file_block),
     ("accept_header", accept_header),
 ];
@@ -288,24 +286,6 @@ fn protobuf_answer(status: StatusCode, words: String) -> Vec<u8> {
     };
     let partial_success = Some(partial);
     ExportLogsServiceResponse { partial_success }.encode_to_vec()
-}
-
-/// A web configuration file. What is wrong in it is one line without keys and hashes of passwords.
-pub fn web_config(data: &[u8]) {
-    let (text, secret) = (String::from_utf8_lossy(data), secret(data));
-    let quoted = serde_json::Value::from(format!("{secret}{text}"));
-    for config in [
-        text.clone().into_owned(),
-        format!("basic_auth_users:\n  alice: $2y$10${secret}\n{text}"),
-        format!("tls_server_config:\n  cert: x\n  key: {secret}\n{text}"),
-        format!("basic_auth_users: {{alice: {quoted}}}"),
-        format!("tls_server_config: {{cert: x, key: {quoted}}}"),
-    ] {
-        if let Err(error) = WebConfig::check(&config) {
-            assert!(!error.contains(char::is_control), "{error:?}");
-            assert_hidden(&error, &secret);
-        }
-    }
 }
 
 /// A block of the state file, compressed or not. It takes no more memory than it can hold, and its records can be read.

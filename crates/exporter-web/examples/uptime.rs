@@ -3,10 +3,9 @@
 use std::io;
 use std::time::Instant;
 
-use axum::{Router, response::Html, routing::get};
+use axum::{Router, routing::get};
 use clap::Parser;
-use exporter_web::{WebArgs, landing::Frame};
-use maud::html;
+use exporter_web::WebArgs;
 
 #[derive(Parser)]
 #[command(mut_arg("web.listen-address", |address| address.default_value(":9999")))]
@@ -18,16 +17,10 @@ pub(crate) struct Flags {
 pub(crate) fn router(metrics: &str) -> Router {
     let started = Instant::now();
     let scrape = async move || format!("uptime_seconds {}\n", started.elapsed().as_secs());
-    let frame = Frame {
-        name: "uptime",
-        state: "Working",
-        links: &[("Metrics", metrics)],
-        ..Frame::default()
-    };
-    let page = Html(frame.page(&html! { section { "It works." } }).into_string());
+    let page = format!("The metrics are at {metrics}.\n");
     Router::new()
         .route(metrics, get(scrape))
-        .route("/", get(async || page))
+        .route("/", get(page))
 }
 
 #[tokio::main]

@@ -1,12 +1,13 @@
 //! `--web.config.file`: TLS, client certificates, basic auth and headers, in the format of Prometheus' exporter-toolkit.
 //!
-//! The file and those it names are read again once a second. A file that cannot be used leaves the one before in force.
+//! The file and those it names are read again once a second. Files that cannot be used leave those before in force.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -14,11 +15,14 @@ use axum::http::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use crate::auth::{self, PasswordVerifier, Users};
-use crate::tls::{ClientAuth, Tls, TlsSection};
+use crate::tls::{ClientAuth, PemFiles, Tls, TlsSection};
 use crate::{lock, read_file};
 
 /// The time between two readings of the files.
 const RECHECK: Duration = Duration::from_secs(1);
+
+/// How long files have to be the same after a change.
+const SETTLING: Duration = Duration::from_millis(200);
 
 /// A web configuration file and what it says at present; every clone is the same handle. The default is no file, which asks
 /// for nothing.
@@ -30,7 +34,8 @@ struct Shared {
     /// `None` without a file.
     path: Option<PathBuf>,
     current: ArcSwap<Current>,
-    files: Mutex<Files>,
+    /// The files as they were last used, or reported as wrong.
+    last: Mutex<Option<Result<Content, String>>>,
     passwords: PasswordVerifier,
 }
 
@@ -42,8 +47,15 @@ pub(crate) struct Current {
     pub(crate) users: Users,
 }
 
+/// The configuration file and the files that it names.
+#[derive(Default, PartialEq)]
+struct Content {
+    sections: Sections,
+    pem_files: PemFiles,
+}
+
 /// The sections of the file.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 struct Sections {
     tls_server_config: Option<TlsSection>,
@@ -51,103 +63,93 @@ struct Sections {
     basic_auth_users: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 struct HttpSection {
     /// It has no effect.
-    #[serde(rename = "http2")]
-    _http2: Option<bool>,
+    http2: Option<bool>,
     headers: Option<BTreeMap<String, String>>,
 }
 
-/// The files that were read, each with its content if it could be read.
-#[derive(Default, PartialEq)]
-pub(crate) struct Files {
-    /// Where relative paths begin; `None` for a text that may name no files.
-    directory: Option<PathBuf>,
-    read: Vec<(PathBuf, Option<Vec<u8>>)>,
+// === impl Content ===
+
+impl Content {
+    fn read(path: &Path) -> Result<Self, String> {
+        let text = read_file(path);
+        let text = text.and_then(|text| String::from_utf8(text).map_err(io::Error::other));
+        let text = text.map_err(|error| format!("cannot read the file: {error}"))?;
+        let sections = Sections::parse(&text)?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let tls = sections.tls_server_config.as_ref();
+        let pem_files = tls.map(|tls| tls.read(directory)).transpose()?;
+        Ok(Self {
+            sections,
+            pem_files: pem_files.unwrap_or_default(),
+        })
+    }
 }
 
-// === impl Files ===
+// === impl Sections ===
 
-impl Files {
-    /// Reads a file; its path is relative to the configuration file.
-    pub(crate) fn read(&mut self, name: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-        let directory = self.directory.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let path = directory.join(name);
-        let content = read_file(&path);
-        self.read.push((path, content.as_ref().ok().cloned()));
-        content
+impl Sections {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut options = serde_saphyr::Options::default();
+        // A snippet could show a secret.
+        options.with_snippet = false;
+        let sections: Result<Option<Self>, _> = serde_saphyr::from_str_with_options(text, options);
+        let sections = sections.map_err(|error| {
+            let error = error.render();
+            let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!(
+                "cannot use the file: {error}; other fields and values of Prometheus' exporter-toolkit are not supported"
+            )
+        })?;
+        Ok(sections.unwrap_or_default())
     }
 }
 
 // === impl Current ===
 
 impl Current {
-    /// Reads a configuration file and all that it names.
-    fn read(path: &Path) -> (Files, Result<Self, String>) {
-        let mut files = Files {
-            directory: Some(path.parent().unwrap_or(Path::new("")).to_owned()),
-            read: Vec::new(),
+    fn new(
+        Content {
+            sections,
+            pem_files,
+        }: &Content,
+    ) -> Result<Self, String> {
+        let tls = sections.tls_server_config.as_ref();
+        let http = sections.http_server_config.as_ref();
+        let headers = http.and_then(|http| http.headers.as_ref());
+        let users = sections.basic_auth_users.iter().flatten();
+        let current = Self {
+            tls: tls.map(|tls| Tls::new(tls, pem_files)).transpose()?,
+            headers: headers.map_or(Ok(Vec::new()), parse_headers)?,
+            users: users
+                .map(|(name, hash)| (name.clone(), hash.as_str().into()))
+                .collect(),
         };
-        let text = files.read(path.file_name().unwrap_or_default());
-        let text = text.and_then(|text| String::from_utf8(text).map_err(io::Error::other));
-        let text = text.map_err(|error| format!("cannot read the file: {error}"));
-        let current = text.and_then(|text| Self::parse(&text, &mut files));
-        (files, current)
-    }
-
-    fn parse(text: &str, files: &mut Files) -> Result<Self, String> {
-        let mut options = serde_saphyr::Options::default();
-        // A snippet could show a secret.
-        options.with_snippet = false;
-        let sections: Option<Sections> = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| {
-                let error = error.render();
-                let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
-                format!(
-                    "cannot use the file: {error}; other fields and values of Prometheus' exporter-toolkit are not supported"
-                )
-            })?;
-        let sections = sections.unwrap_or_default();
-        let http = sections.http_server_config.unwrap_or_default();
-        let tls = sections.tls_server_config;
-        let users = sections.basic_auth_users.unwrap_or_default().into_iter();
-        let users = users.map(|(name, hash)| (name, hash.into())).collect();
-        auth::check_hashes(&users)?;
-        Ok(Self {
-            tls: tls.map(|tls| Tls::new(&tls, files)).transpose()?,
-            headers: headers(http.headers.unwrap_or_default())?,
-            users,
-        })
-    }
-
-    /// Returns what keeps clients out: TLS, passwords, and certificates.
-    fn protections(&self) -> (bool, bool, ClientAuth) {
-        let tls = self.tls.as_ref();
-        let client_auth = tls.map_or(ClientAuth::Off, |tls| tls.client_auth);
-        (tls.is_some(), !self.users.is_empty(), client_auth)
-    }
-
-    /// Returns whether it lets clients in that were kept out before.
-    fn protects_less_than(&self, before: &Self) -> bool {
-        let (before, now) = (before.protections(), self.protections());
-        (before.0 && !now.0) || (before.1 && !now.1) || before.2 > now.2
+        auth::check_hashes(&current.users)?;
+        Ok(current)
     }
 
     fn log(&self, path: &Path) {
-        let (tls, basic_auth, client_auth) = self.protections();
+        let client_auth = self.tls.as_ref().map(|tls| tls.client_auth);
         tracing::info!(
-            file = %path.display(), tls, client_certificates = client_auth != ClientAuth::Off, basic_auth,
+            file = %path.display(),
+            tls = client_auth.is_some(),
+            client_certificates = client_auth.is_some_and(|it| it != ClientAuth::Off),
+            basic_auth = !self.users.is_empty(),
             "web configuration loaded"
         );
     }
 }
 
-fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
-    let given = given.into_iter().filter(|(_, value)| !value.is_empty());
+fn parse_headers(
+    given: &BTreeMap<String, String>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let given = given.iter().filter(|(_, value)| !value.is_empty());
     let headers = given.map(|(name, value)| {
-        match (HeaderName::try_from(&name), HeaderValue::try_from(&value)) {
+        match (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             (Ok(name), Ok(value)) => Ok((name, value)),
             _ => Err(format!(
                 "http_server_config.headers.{}: a header has a name of letters, digits and -, and one line of text",
@@ -168,26 +170,19 @@ impl fmt::Debug for WebConfig {
 }
 
 impl WebConfig {
-    /// Reads a file. This blocks for at most a few seconds.
+    /// Reads a file. This blocks for at most a few seconds; call it inside a tokio runtime.
     ///
     /// # Errors
     /// One line that says what cannot be used in it, or in a file that it names, and what to write instead.
     pub fn load(path: &Path) -> Result<Self, String> {
-        let (files, current) = Current::read(path);
+        let content = Content::read(path)?;
+        let current = Current::new(&content)?;
         Ok(Self(Arc::new(Shared {
             path: Some(path.to_owned()),
-            current: ArcSwap::from_pointee(current?),
-            files: Mutex::new(files),
+            current: ArcSwap::from_pointee(current),
+            last: Mutex::new(Some(Ok(content))),
             passwords: PasswordVerifier::default(),
         })))
-    }
-
-    /// Checks a text as a file that can name no others.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn check(text: &str) -> Result<(), String> {
-        Current::parse(text, &mut Files::default()).map(drop)
     }
 
     /// Returns whether TLS is on at present.
@@ -203,18 +198,18 @@ impl WebConfig {
     /// Reads the files again, and uses them if they changed. This blocks: not for a thread of the runtime.
     pub fn reload(&self) {
         let Some(path) = &self.0.path else { return };
-        let mut files = lock(&self.0.files);
-        let (read, next) = Current::read(path);
-        if *files == read {
+        let mut last = lock(&self.0.last);
+        let content = Content::read(path);
+        if last.as_ref() == Some(&content) {
             return;
         }
-        *files = read;
         // A file that is being written looks like a shorter one.
-        let next = next.and_then(|next| match next.protects_less_than(&self.current()) {
-            true => Err("the changed file removes a protection: restart the exporter to switch off TLS, passwords or client certificates".to_owned()),
-            false => Ok(next),
-        });
-        match next {
+        thread::sleep(SETTLING);
+        if Content::read(path) != content {
+            return;
+        }
+        let next = content.as_ref().map_err(Clone::clone);
+        match next.and_then(Current::new) {
             Ok(next) => {
                 next.log(path);
                 self.0.current.store(Arc::new(next));
@@ -224,6 +219,7 @@ impl WebConfig {
                 "cannot use the changed web configuration; the previous one stays in force"
             ),
         }
+        *last = Some(content);
     }
 
     /// Logs what is in force, and uses what changes, for ever.

@@ -7,7 +7,6 @@ mod args;
 mod auth;
 mod config;
 mod file;
-pub mod landing;
 mod listen;
 mod server;
 mod tls;

@@ -1,6 +1,5 @@
 //! Listening sockets.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -37,12 +36,11 @@ pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
     let mut sockets = Vec::new();
     for address in &args.listen_addresses {
         let opened = open(address).await;
-        sockets.extend(opened.map_err(|error| failed(address, error))?);
+        sockets.push(opened.map_err(|error| failed(address, error))?);
     }
     if sockets.is_empty() {
-        return Err(io::Error::other(
-            "--web.listen-address is empty; give it like :PORT",
-        ));
+        let message = "--web.listen-address is empty; give it like :PORT";
+        return Err(io::Error::other(message));
     }
     Ok(Bound {
         sockets,
@@ -51,32 +49,17 @@ pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
     })
 }
 
-/// Opens an address: a name has several sockets if it has several addresses.
-async fn open(address: &ListenAddress) -> io::Result<Vec<TcpListener>> {
+/// Opens the first address that can be listened on. As in Go, that is one of IPv4 if a name has both.
+async fn open(address: &ListenAddress) -> io::Result<TcpListener> {
     if address.host.is_empty() {
-        // The first one includes IPv4, as it does elsewhere.
-        let unspecified = [
-            Ipv6Addr::UNSPECIFIED.into(),
-            IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        ];
-        let all = unspecified.map(|ip| SocketAddr::new(ip, address.port));
-        return Ok(vec![TcpListener::bind(&all[..]).await?]);
+        // The first one includes IPv4. Without IPv6, it is the second.
+        let all: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+        let all = all.map(|ip| SocketAddr::new(ip, address.port));
+        return TcpListener::bind(&all[..]).await;
     }
-    // A hosts file can list a name twice, and the second socket would find the port in use.
-    let found: BTreeSet<_> = lookup_host(address.to_string()).await?.collect();
-    let (mut sockets, mut failed) = (Vec::new(), None);
-    for address in found {
-        match TcpListener::bind(address).await {
-            Ok(socket) => sockets.push(socket),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
-            // `localhost` is `::1` in most hosts files, also without IPv6.
-            Err(error) => failed = Some(error),
-        }
-    }
-    match failed {
-        Some(error) if sockets.is_empty() => Err(error),
-        _ => Ok(sockets),
-    }
+    let mut found: Vec<_> = lookup_host(address.to_string()).await?.collect();
+    found.sort_by_key(SocketAddr::is_ipv6);
+    TcpListener::bind(&found[..]).await
 }
 
 /// Returns an error of the same kind that says what to do about it.

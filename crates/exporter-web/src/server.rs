@@ -1,8 +1,9 @@
-//! The server: HTTP/1.1 over connections of bounded number, time and size, with TLS as the configuration file asks for it at
-//! the moment.
+//! The server: HTTP/1.1 over connections of bounded number and time, with TLS as the configuration file asks for it at the
+//! moment.
 
 use std::io;
-use std::pin::pin;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,34 +11,32 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONNECTION, HeaderValue};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{AddExtension, Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use axum::{Extension, Router};
-use futures_util::future::join_all;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use axum_server::accept::Accept;
+use axum_server::{Handle, Server};
+use futures_util::future::{BoxFuture, join_all};
+use hyper_util::rt::TokioTimer;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tower::Layer as _;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+use tower::{Layer as _, service_fn};
 use tower_http::timeout::TimeoutLayer;
 
 use crate::config::Current;
-use crate::{Bound, WebConfig, landing, tls};
+use crate::{Bound, WebConfig, tls};
 
 /// The maximum size of the request line and headers together, and what is buffered of a response, in bytes. Prometheus
 /// sends 400.
 const MAX_BUFFER: usize = 32 * 1024;
 
-/// What the system buffers of a response, in bytes. Its default grows to megabytes.
+/// What the system buffers of a response, in bytes. Its default grows to megabytes, which count as memory of a container.
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// The maximum number of headers of a request.
@@ -45,9 +44,6 @@ const MAX_HEADERS: usize = 64;
 
 /// The maximum time to compute a response, with the check of its password.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// The pause after a connection could not be accepted. Most likely the process has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Headers of every response, unless the configuration file or the exporter sets them.
 const HEADERS: [(&str, &str); 5] = [
@@ -70,24 +66,20 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// The maximum time in which a client takes nothing of a response.
     pub write_timeout: Duration,
-    /// How long a connection takes requests.
-    pub connection_age: Duration,
-    /// The maximum time for a response to finish after that, or when the exporter stops.
+    /// The maximum time for responses to finish when the exporter stops.
     pub shutdown_grace: Duration,
 }
 
-/// What every connection needs.
-struct Server {
-    http: http1::Builder,
-    router: Router,
+/// Admits connections as the configuration file asks for it.
+#[derive(Clone)]
+struct Admission {
     config: WebConfig,
     limits: Limits,
-    permits: Arc<Semaphore>,
-    connections: TaskTracker,
-    failed_handshakes: AtomicU64,
-    /// Cancelled when no connection may take another request.
-    stopping: CancellationToken,
+    failed_handshakes: Arc<AtomicU64>,
 }
+
+/// A connection that ends if its client takes nothing of a response.
+type Connection = Pin<Box<TimeoutStream<TcpStream>>>;
 
 /// Serves requests until `shutdown`, then lets responses finish that are under way, for at most [`Limits::shutdown_grace`].
 ///
@@ -100,33 +92,41 @@ pub async fn serve(bound: Bound, router: Router, shutdown: impl Future<Output = 
     } = bound;
     let late = StatusCode::SERVICE_UNAVAILABLE;
     let router = router
-        .route(landing::STYLE_PATH, get(landing::style))
         .layer(from_fn_with_state(config.clone(), guard))
         .layer(TimeoutLayer::with_status_code(late, RESPONSE_TIMEOUT));
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .max_buf_size(MAX_BUFFER)
-        .max_headers(MAX_HEADERS);
-    let server = Arc::new(Server {
-        http,
-        router,
+    let admission = Admission {
         config: config.clone(),
         limits,
-        permits: Arc::new(Semaphore::new(limits.connections)),
-        connections: TaskTracker::new(),
-        failed_handshakes: AtomicU64::new(0),
-        stopping: CancellationToken::new(),
+        failed_handshakes: Arc::default(),
+    };
+    let handle: Handle<SocketAddr> = Handle::new();
+    let permits = Arc::new(Semaphore::new(limits.connections));
+    let servers = sockets.into_iter().map(|socket| {
+        let mut server = Server::from_listener(socket)
+            .acceptor(admission.clone())
+            .handle(handle.clone())
+            .http1_only();
+        let mut http = server.http_builder().http1();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(limits.header_timeout)
+            .max_buf_size(MAX_BUFFER)
+            .max_headers(MAX_HEADERS);
+        let (router, permits) = (router.clone(), permits.clone());
+        // The next connection is not accepted before this one has a permit, which it keeps to its end.
+        server.serve(service_fn(move |_| {
+            let (router, permit) = (router.clone(), permits.clone().acquire_owned());
+            async { Ok::<_, io::Error>(Extension(Arc::new(permit.await)).layer(router)) }
+        }))
     });
+    let mut servers = pin!(join_all(servers));
     tokio::select! {
-        _ = join_all(sockets.iter().map(|socket| server.accept(socket))) => {}
+        _ = &mut servers => {}
         () = config.follow() => {}
         () = shutdown => {}
     }
-    drop(sockets);
-    server.stopping.cancel();
-    server.connections.close();
-    server.connections.wait().await;
+    handle.graceful_shutdown(None);
+    let _ = timeout(limits.shutdown_grace, servers).await;
+    handle.shutdown();
 }
 
 /// Checks every request, and completes every response. Probes are no exception, as in the toolkit.
@@ -167,81 +167,59 @@ impl Default for Limits {
             connections: 256,
             header_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(5),
-            connection_age: Duration::from_secs(60),
             shutdown_grace: Duration::from_secs(3),
         }
     }
 }
 
-// === impl Server ===
+// === impl Admission ===
 
-impl Server {
-    /// Accepts connections, for ever.
-    async fn accept(self: &Arc<Self>, socket: &TcpListener) {
-        // The semaphore is never closed.
-        while let Ok(permit) = self.permits.clone().acquire_owned().await {
-            match socket.accept().await {
-                Ok((tcp, _)) => {
-                    let server = self.clone();
-                    self.connections.spawn(async move {
-                        server.connect(tcp).await;
-                        drop(permit);
-                    });
-                }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+impl<S: Send + 'static> Accept<TcpStream, S> for Admission {
+    type Stream = Either<TlsStream<Connection>, Connection>;
+    /// Each request knows the settings that admitted its connection.
+    type Service = AddExtension<S, Arc<Current>>;
+    type Future = BoxFuture<'static, io::Result<(Self::Stream, Self::Service)>>;
+
+    fn accept(&self, tcp: TcpStream, service: S) -> Self::Future {
+        let admission = self.clone();
+        Box::pin(async move {
+            let admitted = admission.config.current();
+            let stream = admission.admit(tcp, &admitted).await?;
+            Ok((stream, Extension(admitted).layer(service)))
+        })
     }
+}
 
-    /// Serves a connection, with TLS if it is on.
-    async fn connect(&self, tcp: TcpStream) {
+impl Admission {
+    /// Returns a connection, with TLS if it is on.
+    async fn admit(
+        &self,
+        tcp: TcpStream,
+        current: &Current,
+    ) -> io::Result<Either<TlsStream<Connection>, Connection>> {
         // Responses are written whole, so nothing is gained by waiting for more.
-        let _ = tcp.set_nodelay(true);
-        let _ = SockRef::from(&tcp).set_send_buffer_size(SEND_BUFFER);
-        let mut stream = TimeoutStream::new(tcp);
-        stream.set_write_timeout(Some(self.limits.write_timeout));
-        let (stream, admitted) = (Box::pin(stream), self.config.current());
-        let Some(tls) = &admitted.tls else {
-            return self.answer(stream, admitted).await;
+        tcp.set_nodelay(true)?;
+        SockRef::from(&tcp).set_send_buffer_size(SEND_BUFFER)?;
+        let mut stream = Box::pin(TimeoutStream::new(tcp));
+        let write_timeout = Some(self.limits.write_timeout);
+        stream.as_mut().set_write_timeout_pinned(write_timeout);
+        let Some(tls) = &current.tls else {
+            return Ok(Either::Right(stream));
         };
         let handshake = TlsAcceptor::from(tls.server.clone()).accept(stream);
-        let handshake = timeout(self.limits.header_timeout, handshake);
-        match self.stopping.run_until_cancelled(handshake).await {
-            Some(Ok(Ok(stream))) => self.answer(stream, admitted).await,
-            // A probe that only connects is not a failure.
-            Some(Ok(Err(error))) if error.kind() == io::ErrorKind::InvalidData => {
-                let failures = self.failed_handshakes.fetch_add(1, Ordering::Relaxed) + 1;
-                // Clients must not fill the log.
-                if failures.is_power_of_two() {
-                    let error = error.to_string();
-                    let advice = tls::advice(&error);
-                    tracing::warn!(failures, error, "TLS handshake failed; {advice}");
-                }
+        let accepted = timeout(self.limits.header_timeout, handshake).await?;
+        // A probe that only connects is not a failure.
+        if let Err(error) = &accepted
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            let failures = self.failed_handshakes.fetch_add(1, Ordering::Relaxed) + 1;
+            // Clients must not fill the log.
+            if failures.is_power_of_two() {
+                let error = error.to_string();
+                let advice = tls::advice(&error);
+                tracing::warn!(failures, error, "TLS handshake failed; {advice}");
             }
-            _ => {}
         }
-    }
-
-    /// Answers the requests of a connection that these settings admitted.
-    async fn answer(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        admitted: Arc<Current>,
-    ) {
-        let service = Extension(admitted).layer(self.router.clone());
-        let service = TowerToHyperService::new(service);
-        let mut serving = pin!(self.http.serve_connection(TokioIo::new(stream), service));
-        // An error is the client's.
-        tokio::select! {
-            _ = serving.as_mut() => return,
-            () = self.stopping.cancelled() => {}
-            () = sleep(self.limits.connection_age) => {}
-        }
-        serving.as_mut().graceful_shutdown();
-        let _ = timeout(self.limits.shutdown_grace, serving).await;
+        accepted.map(Either::Left)
     }
 }

@@ -3,10 +3,10 @@
 //! rustls has only cipher suites and curves without known weaknesses, so they are not configurable.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -16,21 +16,23 @@ use serde::Deserialize;
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
-use crate::config::Files;
+use crate::read_file;
 
 /// `tls_server_config`, as it is written.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct TlsSection {
     cert_file: String,
     key_file: String,
-    client_ca_file: String,
+    client_ca_file: Option<String>,
+    #[serde(default)]
     client_auth_type: ClientAuth,
-    min_version: String,
+    #[serde(default)]
+    min_version: MinVersion,
 }
 
-/// `client_auth_type`, by its names in Go. What protects more is greater.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, PartialOrd)]
+/// `client_auth_type`, by its names in Go.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 pub(crate) enum ClientAuth {
     #[default]
     #[serde(rename = "NoClientCert")]
@@ -39,6 +41,23 @@ pub(crate) enum ClientAuth {
     IfGiven,
     #[serde(rename = "RequireAndVerifyClientCert")]
     Required,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
+enum MinVersion {
+    #[default]
+    #[serde(rename = "TLS12")]
+    Tls12,
+    #[serde(rename = "TLS13")]
+    Tls13,
+}
+
+/// The files that a section names.
+#[derive(Default, PartialEq)]
+pub(crate) struct PemFiles {
+    certificates: Vec<u8>,
+    key: Vec<u8>,
+    client_authority: Vec<u8>,
 }
 
 /// TLS as the file asks for it.
@@ -56,13 +75,8 @@ pub fn not_after<'a>(
 ) -> Option<SystemTime> {
     let ends = chain.into_iter().filter_map(|certificate| {
         let certificate = Certificate::from_der(certificate).ok()?;
-        Some(
-            certificate
-                .tbs_certificate
-                .validity
-                .not_after
-                .to_system_time(),
-        )
+        let validity = certificate.tbs_certificate.validity;
+        Some(validity.not_after.to_system_time())
     });
     ends.min()
 }
@@ -82,35 +96,49 @@ fn error(field: &str, message: impl Display) -> String {
     format!("tls_server_config.{field}: {message}")
 }
 
+// === impl TlsSection ===
+
+impl TlsSection {
+    /// Reads the files; their paths are relative to the directory of the configuration file.
+    pub(crate) fn read(&self, directory: &Path) -> Result<PemFiles, String> {
+        let read = |field, name: &str| {
+            let content = read_file(&directory.join(name));
+            content.map_err(|failed| {
+                error(
+                    field,
+                    format!("cannot read {name:?}: {failed}; paths are relative to the configuration file"),
+                )
+            })
+        };
+        let authority = self.client_ca_file.as_deref();
+        let authority = authority
+            .map(|name| read("client_ca_file", name))
+            .transpose()?;
+        Ok(PemFiles {
+            certificates: read("cert_file", &self.cert_file)?,
+            key: read("key_file", &self.key_file)?,
+            client_authority: authority.unwrap_or_default(),
+        })
+    }
+}
+
 // === impl Tls ===
 
 impl Tls {
-    pub(crate) fn new(section: &TlsSection, files: &mut Files) -> Result<Self, String> {
-        let provider = Arc::new(ring::default_provider());
-        let versions = match section.min_version.as_str() {
-            "" | "TLS12" => rustls::ALL_VERSIONS,
-            "TLS13" => &[&rustls::version::TLS13],
-            other => {
-                return Err(error(
-                    "min_version",
-                    format!("{other:?} is not supported; write TLS12 or TLS13"),
-                ));
-            }
+    pub(crate) fn new(section: &TlsSection, files: &PemFiles) -> Result<Self, String> {
+        let versions = match section.min_version {
+            MinVersion::Tls12 => rustls::ALL_VERSIONS,
+            MinVersion::Tls13 => &[&rustls::version::TLS13],
         };
-        let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(versions)
-            .map_err(|failed| error("min_version", failed))?;
-        let builder = match client_verifier(section, files, provider)? {
-            Some(verifier) => builder.with_client_cert_verifier(verifier),
-            None => builder.with_no_client_auth(),
-        };
-        let chain = certificates("cert_file", &section.cert_file, files)?;
-        let key = read("key_file", &section.key_file, files)?;
-        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| {
+        let chain = certificates("cert_file", &files.certificates)?;
+        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| {
             error("key_file", "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used")
         })?;
         let not_after = not_after(&chain);
-        let mut server = builder.with_single_cert(chain, key).map_err(|failed| {
+        let server = ServerConfig::builder_with_protocol_versions(versions)
+            .with_client_cert_verifier(client_verifier(section, files)?)
+            .with_single_cert(chain, key);
+        let mut server = server.map_err(|failed| {
             error(
                 "key_file",
                 format!(
@@ -130,61 +158,46 @@ impl Tls {
 /// Returns what verifies that a certificate is signed by the authority, if clients may have one.
 fn client_verifier(
     section: &TlsSection,
-    files: &mut Files,
-    provider: Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    files: &PemFiles,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
     const FIELD: &str = "client_ca_file";
-    let name = &section.client_ca_file;
-    if section.client_auth_type == ClientAuth::Off {
-        return match name.is_empty() {
-            true => Ok(None),
-            false => Err(error(
+    match (section.client_auth_type, &section.client_ca_file) {
+        (ClientAuth::Off, None) => return Ok(WebPkiClientVerifier::no_client_auth()),
+        (ClientAuth::Off, Some(_)) => {
+            return Err(error(
                 FIELD,
                 "it has no effect without client_auth_type; write client_auth_type: RequireAndVerifyClientCert, or remove it",
-            )),
-        };
+            ));
+        }
+        // Never the authorities of the system, who sign a certificate for everybody.
+        (_, None) => {
+            return Err(error(
+                FIELD,
+                "it is missing; client_auth_type needs the authority of the clients",
+            ));
+        }
+        (_, Some(_)) => {}
     }
-    // Never the authorities of the system, who sign a certificate for everybody.
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(FIELD, name, files)? {
-        let added = roots.add(certificate);
-        added.map_err(|failed| error(FIELD, failed))?;
+    for certificate in certificates(FIELD, &files.client_authority)? {
+        roots
+            .add(certificate)
+            .map_err(|failed| error(FIELD, failed))?;
     }
-    let mut verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+    let mut verifier = WebPkiClientVerifier::builder(roots.into());
     if section.client_auth_type == ClientAuth::IfGiven {
         verifier = verifier.allow_unauthenticated();
     }
-    let verifier = verifier.build().map_err(|failed| error(FIELD, failed))?;
-    Ok(Some(verifier))
+    verifier.build().map_err(|failed| error(FIELD, failed))
 }
 
-fn certificates(
-    field: &str,
-    name: &str,
-    files: &mut Files,
-) -> Result<Vec<CertificateDer<'static>>, String> {
-    let text = read(field, name, files)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+fn certificates(field: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.ok().filter(|all| !all.is_empty());
     all.ok_or_else(|| {
         error(
             field,
             "it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)",
-        )
-    })
-}
-
-fn read(field: &str, name: &str, files: &mut Files) -> Result<Vec<u8>, String> {
-    if name.is_empty() {
-        return Err(error(
-            field,
-            "it is missing; TLS needs cert_file and key_file, and client_auth_type the authority of the clients",
-        ));
-    }
-    files.read(name).map_err(|failed| {
-        error(
-            field,
-            format!("cannot read {name:?}: {failed}; paths are relative to the configuration file"),
         )
     })
 }

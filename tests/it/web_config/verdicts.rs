@@ -21,9 +21,9 @@ only cert: x, key_file: server.key => cert|not supported
 only cert_file: server.pem, key: $2y$10$secretsecretsecret => key|not supported
 tls client_auth_type: RequestClientCert; client_ca_file: ca.pem => RequestClientCert|not supported
 tls client_auth_type: RequireAnyClientCert; client_ca_file: ca.pem => RequireAnyClientCert|RequireAndVerifyClientCert
-only min_version: TLS13 => tls_server_config.cert_file|missing
-only cert_file: '', key_file: server.key => tls_server_config.cert_file|missing
-only cert_file: server.pem, key_file: '' => tls_server_config.key_file|missing
+only min_version: TLS13 => cert_file|missing
+only cert_file: '', key_file: server.key => tls_server_config.cert_file|cannot read
+only cert_file: server.pem, key_file: '' => tls_server_config.key_file|cannot read
 only cert_file: somefile, key_file: server.key => tls_server_config.cert_file|somefile|relative to
 only cert_file: server.pem, key_file: somefile => tls_server_config.key_file|somefile
 only cert_file: /dev/zero, key_file: server.key => cert_file|4 MiB
@@ -39,7 +39,6 @@ tls client_auth_type: VerifyClientCertIfGiven => client_ca_file|missing|authorit
 tls client_auth_type: Sometimes => Sometimes|RequireAndVerifyClientCert
 basic_auth_users: {john: doe} => basic_auth_users.john|htpasswd
 basic_auth_users: {john: ''} => basic_auth_users.john|htpasswd
-basic_auth_users: {john: $2y$31$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG} => basic_auth_users.john|htpasswd
 basic_auth_users: {"jo\nhn": doe} => basic_auth_users.jo\nhn: this
 tls min_version: TLS11 => TLS11|TLS12
 headers "Content\nType": foo => headers.Content\nType
@@ -64,8 +63,8 @@ fn tls(lines: &str) -> String {
     all.join("\n") + "\n"
 }
 
-#[test]
-fn what_is_supported_is_accepted() {
+#[tokio::test]
+async fn what_is_supported_is_accepted() {
     for (name, config) in [
         ("empty", String::new()),
         ("no users", "basic_auth_users:\nhttp_server_config:\n".to_owned()),
@@ -79,8 +78,8 @@ fn what_is_supported_is_accepted() {
     }
 }
 
-#[test]
-fn anything_else_is_refused_with_the_field_and_what_to_do_and_no_secret() {
+#[tokio::test]
+async fn anything_else_is_refused_with_the_field_and_what_to_do_and_no_secret() {
     for line in REFUSED.trim().lines() {
         let (config, parts) = line.split_once(" => ").unwrap();
         let config = match config.split_once(' ') {
