@@ -497,10 +497,11 @@ impl Walks {
 
     fn first_sync(&mut self, page: &Page<'_>, step: &mut Step) {
         let times = || page.entries.iter().map(|entry| entry.at);
-        // Not later than now. If the whole page is, although there is more below it, the clock is wrong.
+        // Not later than now. If the whole page is, although there is more below it, the clock is wrong. What comes after an empty listing
+        // may be of the same second.
         let mut watermark = times()
             .max()
-            .map_or(page.now, |newest| newest.min(page.now));
+            .map_or(page.as_of, |newest| newest.min(page.now));
         if page.has_more {
             watermark = watermark.max(times().min().unwrap_or(watermark));
         }
