@@ -26,27 +26,29 @@ struct Logged {
     is_failing: AtomicBool,
 }
 
-/// Returns a provider for spans; `None` without an endpoint, or if `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none`
-/// turns spans off. Call it inside a tokio runtime.
+/// Returns where spans go; `None` without an endpoint, or if `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none` turns spans off.
+///
+/// # Errors
+/// If a variable is wrong.
+pub(crate) fn span_connection(
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<Connection>, String> {
+    let is_disabled = |value: String| value.trim().eq_ignore_ascii_case("true");
+    if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
+        return Ok(None);
+    }
+    let read_file = exporter_web::read_file;
+    Connection::from_env(Signal::TRACES, None, None, USER_AGENT, read_file, env)
+}
+
+/// Returns a provider for spans; `None` if there is no [`span_connection`]. Call it inside a tokio runtime.
 ///
 /// # Errors
 /// If a variable or a certificate is wrong.
 pub fn span_provider(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<SdkTracerProvider>, String> {
-    let is_disabled = |value: String| value.trim().eq_ignore_ascii_case("true");
-    if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
-        return Ok(None);
-    }
-    let connection = Connection::from_env(
-        Signal::TRACES,
-        None,
-        None,
-        USER_AGENT,
-        exporter_web::read_file,
-        env,
-    )?;
-    let Some(connection) = connection else {
+    let Some(connection) = span_connection(env)? else {
         return Ok(None);
     };
     // Spans are exported before the state file, which has the instance's id, is open.

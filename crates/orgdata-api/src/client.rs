@@ -76,6 +76,9 @@ pub trait Observer: fmt::Debug + Send + Sync {
 
     /// A request waited for the rate limit, the API's or ours.
     fn throttled(&self, waited: Duration);
+
+    /// A response had this head, of any status; `date` is the API's clock.
+    fn head(&self, _headers: &HeaderMap, _date: Option<Timestamp>) {}
 }
 
 /// A client of one organization's data. Clones share one budget and the connections.
@@ -250,6 +253,8 @@ impl Client {
         self.0.observer.response(endpoint, duration, bytes);
         let result = received.and_then(|received| {
             span.record("http.response.status_code", received.status().as_u16());
+            let headers = received.headers();
+            self.0.observer.head(headers, timestamp(headers));
             self.read_response(endpoint, received, &key, parse)
         });
         self.0.transport.report(outcome(status, &result)).await;
@@ -343,7 +348,7 @@ impl Client {
         }
         // Parsing consumes the body, and an error needs only its beginning.
         let start = prefix(&body, MAX_EXAMINED + 4).to_owned();
-        let date = date(headers).and_then(|date| Timestamp::try_from(date).ok());
+        let date = timestamp(headers);
         parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), &error))
     }
 }
@@ -484,6 +489,10 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// Returns a server's clock.
 fn date(headers: &HeaderMap) -> Option<SystemTime> {
     httpdate::parse_http_date(header(headers, DATE)?).ok()
+}
+
+fn timestamp(headers: &HeaderMap) -> Option<Timestamp> {
+    Timestamp::try_from(date(headers)?).ok()
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

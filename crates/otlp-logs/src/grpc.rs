@@ -14,11 +14,12 @@ use tonic_types::StatusExt;
 
 use crate::error_chain;
 use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
-use crate::settings::Connection;
+use crate::settings::{Connection, Signal};
 use crate::verdict::{self, Verdict};
 
-/// The method of the protocol.
-const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+/// The methods of the protocol. Their answers have the same form.
+const LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// Sends requests that are already encoded, and decodes responses.
 struct Encoded;
@@ -75,7 +76,10 @@ pub(crate) async fn export(channel: Channel, connection: &Connection, body: Byte
             .ready()
             .await
             .map_err(|e| Status::from_error(e.into()))?;
-        let method = PathAndQuery::from_static(METHOD);
+        let method = PathAndQuery::from_static(match connection.signal {
+            Signal::TRACES => TRACES,
+            _ => LOGS,
+        });
         client.unary(request, method, Encoded).await
     };
     let answer = exchange.await;

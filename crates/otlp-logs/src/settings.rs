@@ -33,6 +33,8 @@ pub struct Signal(&'static str);
 /// How a collector is reached.
 #[derive(Clone, Debug)]
 pub struct Connection {
+    /// What is exported.
+    pub signal: Signal,
     /// The address; for HTTP with the path of the signal, for gRPC without one.
     pub endpoint: Url,
     /// gRPC or HTTP.
@@ -143,11 +145,12 @@ impl Connection {
         read_file: ReadFile,
         env: Env<'_>,
     ) -> Result<Option<Self>, String> {
-        let signal = signal.0;
-        let own = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"), env);
+        let Signal(name_of_signal) = signal;
+        let own =
+            |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{name_of_signal}_{name}"), env);
         let general = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{name}"), env);
         let variable = |name| own(name).or_else(|| general(name));
-        let exporter = Given::from_env(&format!("OTEL_{signal}_EXPORTER"), env);
+        let exporter = Given::from_env(&format!("OTEL_{name_of_signal}_EXPORTER"), env);
         if endpoint.is_none() && exporter.is_some_and(|given| given.value == "none") {
             return Ok(None);
         }
@@ -183,7 +186,7 @@ impl Connection {
             Protocol::HttpProtobuf if is_own || is_given && endpoint.path() != "/" => {}
             Protocol::HttpProtobuf => {
                 let base = endpoint.path().trim_end_matches('/');
-                let path = format!("{base}/v1/{}", signal.to_lowercase());
+                let path = format!("{base}/v1/{}", name_of_signal.to_lowercase());
                 endpoint.set_path(&path);
             }
         }
@@ -207,6 +210,7 @@ impl Connection {
             }
         };
         Ok(Some(Self {
+            signal,
             endpoint,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
