@@ -61,12 +61,7 @@ impl HealthcheckArgs {
     fn target(&self) -> Result<Url, String> {
         let (flag, text) = match (&self.url, self.listen_addresses.first()) {
             (Some(url), _) => ("--url", url.clone()),
-            (None, Some(address)) if address.port > 0 => {
-                let ListenAddress { host, port } = address;
-                let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
-                let host = if every_interface { "127.0.0.1" } else { host };
-                ("--web.listen-address", format!("http://{host}:{port}"))
-            }
+            (None, Some(address)) if address.port > 0 => ("--web.listen-address", url_of(address)),
             _ => return Err("--web.listen-address has no port to ask; give --url".to_owned()),
         };
         let url = Url::parse(&text).ok();
@@ -81,8 +76,24 @@ impl HealthcheckArgs {
     }
 }
 
-/// Asks for the health; an error says why it is not known to be good.
-async fn ask(mut url: Url) -> Result<String, String> {
+/// What answers at an address.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A server.
+    Response(reqwest::Response),
+    /// A TLS server that wants a client certificate.
+    NeedsCertificate,
+}
+
+/// Returns where a server with this listen address can be reached from its own machine.
+pub(super) fn url_of(ListenAddress { host, port }: &ListenAddress) -> String {
+    let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
+    let host = if every_interface { "127.0.0.1" } else { host };
+    format!("http://{host}:{port}")
+}
+
+/// Sends a request over HTTP, and over TLS if the server does not speak it.
+pub(super) async fn get(mut url: Url) -> Result<Answer, String> {
     let client = Client::builder()
         .http1_only()
         .no_proxy()
@@ -100,16 +111,26 @@ async fn ask(mut url: Url) -> Result<String, String> {
         let _ = url.set_scheme("https");
         answer = client.get(url).send().await;
         match &answer {
-            // The server is alive: it answered.
             Err(error) if cause(error).contains("CertificateRequired") => {
-                let said = "it accepts TLS only with a client certificate, which counts as healthy";
-                return Ok(said.to_owned());
+                return Ok(Answer::NeedsCertificate);
             }
             Err(_) => return Err(first),
             Ok(_) => {}
         }
     }
-    let mut answer = answer.map_err(|error| cause(&error))?;
+    answer.map(Answer::Response).map_err(|error| cause(&error))
+}
+
+/// Asks for the health; an error says why it is not known to be good.
+async fn ask(url: Url) -> Result<String, String> {
+    let mut answer = match get(url).await? {
+        // The server is alive: it answered.
+        Answer::NeedsCertificate => {
+            let said = "it accepts TLS only with a client certificate, which counts as healthy";
+            return Ok(said.to_owned());
+        }
+        Answer::Response(answer) => answer,
+    };
     match answer.status() {
         status if status.is_success() => Ok("healthy".to_owned()),
         status @ (StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) => {

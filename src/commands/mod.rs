@@ -47,9 +47,10 @@ pub struct Cli {
 /// A command other than the exporter itself.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check settings, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
+    /// Try settings, port, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
     #[command(
-        after_help = "Exit status: 0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong."
+        after_help = "Sends at most 25 requests to the API, which also show whether it is as the exporter assumes. Exit status: 0 all is well; 1 warnings \
+                      (the exporter would work, but not as it should); 2 something is wrong."
     )]
     Check(Box<CheckArgs>),
     /// Print the completions of a shell

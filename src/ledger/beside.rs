@@ -6,8 +6,21 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::file::{OpenError, check_regular, probe};
-use super::open::{check_application, connect};
+use super::file::{OpenError, StateFile, check_regular, probe, with_suffix};
+use super::open::{self, check_application, connect};
+
+/// What can be said of a state file without opening it as the exporter does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    /// Another process has it.
+    pub is_locked: bool,
+    /// The bytes that it can have: those it has, and those that are free on its disk. `None` if the disk does not say.
+    pub room: Option<u64>,
+    /// Of these, the free ones.
+    pub free: Option<u64>,
+    /// What is in it; `None` if it is missing or empty and can be created.
+    pub content: Option<Summary>,
+}
 
 /// What a state file says to a user.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,37 +33,97 @@ pub struct Summary {
     pub dead_letters: u64,
 }
 
+// === impl Look ===
+
+impl Look {
+    /// Looks at a file, and creates, locks and writes another one beside it for a moment.
+    ///
+    /// # Errors
+    /// If it cannot be read, written or created, is not a state file that this program can use, or is damaged.
+    pub fn at(path: &Path) -> Result<Self, OpenError> {
+        let is_missing = match path.metadata() {
+            Ok(file) => file.is_file() && file.len() == 0,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        };
+        let (mut is_locked, mut content) = (false, None);
+        if is_missing {
+            probe(path)?;
+        } else {
+            is_locked = is_claimed(path)?;
+            content = Some(Summary::read(path, !is_locked)?);
+        }
+        let free = free_bytes(path);
+        let own = ["", "-wal"].map(|suffix| with_suffix(path, suffix).metadata());
+        let own: u64 = own.iter().flatten().map(|file| file.len()).sum();
+        Ok(Self {
+            is_locked,
+            room: free.map(|free| free.saturating_add(own)),
+            free,
+            content,
+        })
+    }
+}
+
 // === impl Summary ===
 
 impl Summary {
-    /// Reads a file; `None` if it is missing or empty and can be created.
-    ///
-    /// # Errors
-    /// If it cannot be read or created, or is not a state file that this program can use.
-    pub fn read(path: &Path) -> Result<Option<Self>, OpenError> {
-        match path.metadata() {
-            Ok(file) if file.is_file() && file.len() == 0 => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                probe(path)?;
-                return Ok(None);
+    /// Reads a file. One that no exporter uses is checked as by the next start.
+    fn read(path: &Path, is_checked: bool) -> Result<Self, OpenError> {
+        let read = || {
+            let connection = open_beside(path)?;
+            let sqlite = |error| OpenError::sqlite(path, error);
+            if is_checked {
+                open::check(&connection).map_err(sqlite)?;
             }
-            _ => {}
+            let sql = "SELECT organization, (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox),
+                        (SELECT count(*) FROM dead_letters) FROM state";
+            let summary = connection.query_row(sql, [], |row| {
+                Ok(Self {
+                    organization: row.get(0)?,
+                    waiting: row.get(1)?,
+                    dead_letters: row.get(2)?,
+                })
+            });
+            summary.map_err(sqlite)
+        };
+        match read() {
+            Err(error) if is_checked => Err(damaged(path, error)),
+            summary => summary,
         }
-        let connection = open_beside(path)?;
-        let sql =
-            "SELECT organization, (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox),
-                    (SELECT count(*) FROM dead_letters) FROM state";
-        let summary = connection.query_row(sql, [], |row| {
-            Ok(Self {
-                organization: row.get(0)?,
-                waiting: row.get(1)?,
-                dead_letters: row.get(2)?,
-            })
-        });
-        summary
-            .map(Some)
-            .map_err(|error| OpenError::sqlite(path, error))
     }
+}
+
+/// Reports whether another process has a file that exists. Call it before SQLite opens the file.
+fn is_claimed(path: &Path) -> Result<bool, OpenError> {
+    match StateFile::claim(path) {
+        Ok(_) => Ok(false),
+        Err(OpenError::Locked(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns what the next start would do with a file that cannot be read, if it is damaged.
+fn damaged(path: &Path, error: OpenError) -> OpenError {
+    let file = match StateFile::claim(path) {
+        Ok(file) => file,
+        Err(_) => return error,
+    };
+    match open::damage(&file, error) {
+        Ok(what) => OpenError::Unusable(format!(
+            "state file {} is damaged: {what}; restore a copy of it, or let the exporter set it aside and begin a new one",
+            path.display()
+        )),
+        Err(error) => error,
+    }
+}
+
+/// Returns the free bytes of the disk that a file is on, or will be.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let path = path.canonicalize().unwrap_or(path.to_owned());
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let disk = rustix::fs::statvfs(directory.unwrap_or(Path::new("."))).ok()?;
+    // Some file systems do not know their size.
+    (disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Opens a file that exists.

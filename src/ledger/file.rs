@@ -203,12 +203,21 @@ pub(super) fn has_damaged_copy(path: &Path) -> bool {
     with_suffix(path, DAMAGED).exists()
 }
 
-/// Creates a file beside the state file, and deletes it again: SQLite does not say why it cannot create one.
+/// Creates a file beside the state file, locks and writes it to the disk, and deletes it again: SQLite does not say why it cannot create one.
 pub(super) fn probe(path: &Path) -> Result<(), OpenError> {
     let beside = with_suffix(path, ".probe");
-    let created = private().open(&beside);
-    let written = created.and_then(|mut file| file.write_all(&[0; INDEX_BYTES]));
-    let removed = std::fs::remove_file(beside);
+    let written = private().open(&beside).and_then(|mut file| {
+        // Another process may look at the same time.
+        if let Err(TryLockError::Error(error)) = file.try_lock() {
+            return Err(error);
+        }
+        file.write_all(&[0; INDEX_BYTES])?;
+        file.sync_all()
+    });
+    let removed = match std::fs::remove_file(beside) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    };
     let done = written.and(removed);
     done.map_err(|error| OpenError::io(path, &error))
 }

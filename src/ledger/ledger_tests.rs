@@ -478,7 +478,7 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
         let words = "is not a state file of this program; set --state.path";
         let error = world.refused();
         assert!(error.to_string().contains(words), "{error}");
-        Summary::read(&path).unwrap_err();
+        Look::at(&path).unwrap_err();
         assert!(std::fs::read(&path).unwrap() == content);
         assert_eq!(world.asides(), 0);
     }

@@ -97,7 +97,7 @@ pub(super) fn connect(path: Option<&Path>) -> rusqlite::Result<Connection> {
 }
 
 /// Checks that what is in the file is whole.
-fn check(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
     schema::check(connection)?;
     outbox::check(connection)
 }

@@ -1,150 +1,139 @@
-//! The API: one page of each listing that is on, which shows whether it can be reached and accepts the key.
+//! The API: whether it can be reached and accepts the key, its clock and its limits, and what the exporter assumes of its listings.
 
-use std::time::Duration;
+use orgdata_api::{ApiError, Endpoint, FailureReason as R};
 
-use orgdata_api::FailureReason as R;
-use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource};
-
-use super::{Finding, Outcome, bad, good, warning};
+use super::ask::{Asked, Asker, MAX_CLOCK, Problem, Seen};
+use super::{Finding, Outcome, audit, bad, good, tickets, unknown, warning};
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
-use crate::metrics::Metrics;
-use crate::tickets;
-use crate::util::shown_wait;
+use crate::util::{counted, shown_duration};
 
-/// Requests a page of each listing that is on. Returns also the organizations of their items.
-pub(super) async fn check(
-    settings: &ExporterSettings,
-    limit: Duration,
-) -> (Vec<Finding>, Vec<String>) {
-    let mut api = settings.api.clone();
-    api.timeout = limit;
-    // The observer is not read.
-    let client = match Client::new(api, Metrics::new(Duration::ZERO).api.clone()) {
-        Ok(client) => client,
-        Err(error) => return (vec![("api", bad(error))], Vec::new()),
+/// What is known of the API.
+#[derive(Debug, Default)]
+pub(super) struct Api {
+    pub(super) findings: Vec<Finding>,
+    /// The organizations that entries and tickets name.
+    pub(super) entries: Vec<i64>,
+    pub(super) tickets: Vec<i64>,
+}
+
+/// Requests the first page of each listing that is on and, if it comes, asks more about the listing.
+pub(super) async fn check(settings: &ExporterSettings) -> Api {
+    let mut api = Api::default();
+    let asker = match Asker::new(settings) {
+        Ok(asker) => asker,
+        Err(error) => {
+            let outcome = bad(error).in_json("the client cannot be made");
+            api.findings.push(("api", outcome));
+            return api;
+        }
     };
-    let (mut organizations, mut of_tickets) = (Vec::new(), Vec::new());
     let (audit, tickets) = tokio::join!(
         async {
-            let page = client
-                .audit_page(settings.audit.as_ref()?.page_size, None)
-                .await;
-            Some(page.map(|page| {
-                let entries = page.items().map(Entry::read);
-                organizations = entries
-                    .filter_map(|entry| entry.organization_id())
-                    .collect();
-                page.len()
-            }))
+            let limit = audit::top(settings.audit.as_ref()?.page_size);
+            Some(asker.audit(limit, None).await)
         },
         async {
-            let limit = settings.tickets.as_ref()?.page_size;
-            let page = client.ticket_page(limit, 0).await;
-            Some(page.map(|page| {
-                of_tickets = page.items().filter_map(tickets::organization).collect();
-                page.len()
-            }))
+            let limit = tickets::limit(settings.tickets.as_ref()?);
+            Some(asker.tickets(limit, 0).await)
         },
     );
-    organizations.append(&mut of_tickets);
-    let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
-    let scopes = listings.iter().filter_map(|(endpoint, answer)| {
-        let is_readable = matches!(answer, Some(Ok(_)));
-        is_readable.then_some(endpoint.scope())
-    });
-    let scopes: Vec<&str> = scopes.collect();
-    let (place, accepted) = (place_of_key(settings), scopes.join(" and "));
-    let mut findings = vec![
-        ("api", good(format!("{} answers", settings.api.base_url))),
-        (
-            "key",
-            good(format!("from {place}, accepted for {accepted}")),
-        ),
-    ];
-    for (endpoint, answer) in listings {
-        let outcome = match answer {
-            None => good("off"),
-            Some(Err(error)) if scopes.is_empty() => {
-                let check = match error.reason() {
-                    R::Key | R::Unauthorized | R::Forbidden => "key",
-                    _ => "api",
-                };
-                // If nothing can be read, the first error is enough.
-                let finding = (check, advise(endpoint, &error, settings, true));
-                return (vec![finding], Vec::new());
+    if let Some(Ok(page)) = &audit {
+        let named = page.items().map(|raw| Entry::read(raw).organization_id());
+        api.entries = named.flatten().collect();
+    }
+    if let Some(Ok(page)) = &tickets {
+        let named = page.items().map(crate::tickets::organization);
+        api.tickets = named.flatten().collect();
+    }
+    let readable = [matches!(audit, Some(Ok(_))), matches!(tickets, Some(Ok(_)))];
+    if !readable.contains(&true) {
+        let problems = [problem(&audit), problem(&tickets)];
+        api.findings = unreadable(&asker, problems);
+        return api;
+    }
+    let scopes = Endpoint::ALL.into_iter().zip(readable);
+    let scopes = scopes.filter_map(|(endpoint, is)| is.then_some(endpoint.scope()));
+    let scopes = scopes.collect::<Vec<_>>().join(" and ");
+    let (accepted, place) = (format!("accepted for {scopes}"), asker.place_of_key());
+    let (audit, tickets) = tokio::join!(
+        async {
+            match audit {
+                None => vec![(Endpoint::AuditLogs.as_str(), good("off"))],
+                Some(page) => audit::ask(&asker, page).await,
             }
-            Some(Err(error)) => advise(endpoint, &error, settings, false),
-            Some(Ok(0)) if endpoint == Endpoint::AuditLogs => warning(
-                "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
-            ),
-            Some(Ok(items)) => good(format!("can be read; {items} on the first page")),
-        };
-        findings.push((endpoint.as_str(), outcome));
-    }
-    let organizations = organizations.iter().map(i64::to_string);
-    (findings, organizations.collect())
+        },
+        async {
+            match tickets {
+                None => vec![(Endpoint::Tickets.as_str(), good("off"))],
+                Some(page) => tickets::ask(&asker, page).await,
+            }
+        },
+    );
+    let answers = good(format!("{} answers", settings.api.base_url)).in_json("answers");
+    let key = good(format!("from {place}, {accepted}")).in_json(accepted);
+    api.findings = vec![("api", answers), ("key", key)];
+    api.findings.extend(audit);
+    api.findings.extend(tickets);
+    api.findings.push(("clock", clock(&asker.seen)));
+    api.findings.push(("rate-limit", limits(&asker.seen)));
+    api
 }
 
-/// Returns what to do about a request that failed. The exporter can do without a listing if another one can be read.
-fn advise(
-    endpoint: Endpoint,
-    error: &ApiError,
-    settings: &ExporterSettings,
-    is_needed: bool,
-) -> Outcome {
-    let said = error.to_string();
-    let advice = match error.reason() {
-        R::Key => "put the key into it, on one line, readable for this user",
-        R::Unauthorized | R::Forbidden => {
-            let place = place_of_key(settings);
-            let correct = match error.reason() {
-                R::Unauthorized => "correct the key, or ",
-                _ => "",
-            };
-            let scopes = match is_needed && settings.audit.is_some() && settings.tickets.is_some() {
-                true => format!(
-                    "scopes {}",
-                    Endpoint::ALL.map(Endpoint::scope).join(" and ")
-                ),
-                false => format!("scope {}", endpoint.scope()),
-            };
-            let or = match endpoint {
-                _ if is_needed => "",
-                Endpoint::AuditLogs => ", or do without: --audit.enabled=false",
-                Endpoint::Tickets => ", or do without: --tickets.enabled=false",
-            };
-            &format!(
-                "{correct}create a key with the {scopes} in the API's settings, under API keys, and put it into {place}{or}"
-            )
-        }
-        R::Rejected if matches!(error.status(), Some(400 | 422)) => {
-            "correct what it names, most likely one of the --audit filters"
-        }
-        // The message itself says what to do.
-        R::Blocked => return bad(said),
-        R::Rejected | R::Connect if said.contains("; ") => return bad(said),
-        R::RateLimited | R::TooLarge => {
-            let asked = error.retry_after().map(shown_wait);
-            let asked = asked.map_or(String::new(), |wait| format!(", asked to wait {wait}"));
-            return warning(format!(
-                "{said}{asked}; the exporter waits, or requests smaller pages, and continues: lower --api.max-requests-per-second or --api.page-size if it lasts"
-            ));
-        }
-        R::ServerError => {
-            "the API itself fails: ask its operators; the exporter continues once it works"
-        }
-        _ => {
-            "check --api.base-url (the URL up to /v1, without it), --api.ca-file, and any proxy, firewall or login page in between"
-        }
+fn problem<T>(asked: &Option<Asked<T>>) -> Option<&Problem> {
+    asked.as_ref()?.as_ref().err()
+}
+
+/// Says why nothing can be read, once if both listings have the same problem.
+fn unreadable(asker: &Asker<'_>, problems: [Option<&Problem>; 2]) -> Vec<Finding> {
+    let problems = Endpoint::ALL.into_iter().zip(problems);
+    let mut problems = problems.filter_map(|(endpoint, problem)| Some((endpoint, problem?)));
+    let Some((endpoint, first)) = problems.next() else {
+        return Vec::new();
     };
-    bad(format!("{said}; {advice}"))
+    let is_about_key =
+        |error: &ApiError| matches!(error.reason(), R::Key | R::Unauthorized | R::Forbidden);
+    let check = match first {
+        Problem::Api(error) if is_about_key(error) => "key",
+        _ => "api",
+    };
+    let others = problems.filter(|(_, problem)| problem.kind() != first.kind());
+    let others = others
+        .map(|(endpoint, problem)| (endpoint.as_str(), asker.advise(endpoint, problem, true)));
+    let first = (check, asker.advise(endpoint, first, true));
+    std::iter::once(first).chain(others).collect()
 }
 
-/// Returns where the key comes from.
-fn place_of_key(settings: &ExporterSettings) -> String {
-    match &settings.api.key {
-        KeySource::File(path) => format!("the file {}", path.display()),
-        KeySource::Value(_) => format!("the variable {KEY_VARIABLE}"),
+/// Compares this machine's clock with the API's.
+fn clock(seen: &Seen) -> Outcome {
+    let Some(ahead) = seen.clock() else {
+        return unknown("cannot tell: no response has a Date");
+    };
+    let by = shown_duration(ahead.unsigned_abs());
+    match ahead.abs() > MAX_CLOCK {
+        false => good(format!(
+            "holds: this machine's and the API's differ by {by}"
+        )),
+        true => warning(format!(
+            "does not hold: this machine's clock is {by} {} the API's, and the exporter goes by the earlier one; set it, for example with NTP",
+            if ahead.is_negative() {
+                "ahead of"
+            } else {
+                "behind"
+            }
+        )),
     }
+}
+
+/// Names the header fields about a rate limit.
+fn limits(seen: &Seen) -> Outcome {
+    let limits = seen.limits().into_iter();
+    let limits: Vec<String> = limits
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    let responses = counted(seen.responses().into(), "response", "responses");
+    good(match limits.is_empty() {
+        true => format!("no header field names one in {responses}"),
+        false => format!("named in {responses}: {}", limits.join(", ")),
+    })
 }

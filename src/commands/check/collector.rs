@@ -1,67 +1,104 @@
-//! The collector: a request without records, with the protocol, TLS and headers of the exporter. One that does not accept it
-//! is a warning, because the exporter works without it and keeps the records.
-
-use std::time::Duration;
+//! The collectors of log records and of spans: a request with nothing in it, with the protocol, TLS and headers of the exporter.
+//!
+//! A collector that is not there is a warning, because the exporter works without it. Any answer that is not about connection, key or
+//! endpoint says that it is there.
 
 use bytes::Bytes;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
 
-use super::{Outcome, bad, good, warning};
+use super::{MAX_TIME, Outcome, bad, good, name_in, warning};
+use crate::cli;
 use crate::records::Delivery;
-use crate::util::sanitize;
+use crate::telemetry::{span_connection, span_provider};
+use crate::util::{blocking, sanitize, shown_duration};
 
 /// The end of a message that says that nothing listens at a port.
 const REFUSED: &str = ": connection refused";
 
-/// Sends a request without records.
-pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Outcome {
-    let connection = match delivery.map(|delivery| &delivery.target) {
-        Some(Target::Collector(connection)) => connection,
-        Some(Target::Stdout(_)) => return good("log records go to standard output"),
-        None => return good("none, so no log records are sent (--otlp.endpoint)"),
-    };
-    let mut connection = connection.clone();
-    connection.timeout = connection.timeout.min(limit);
-    let sender = match Sender::new(&Target::Collector(connection.clone())) {
-        Ok(sender) => sender,
-        Err(error) => return bad(error),
-    };
-    let Verdict::Rejected(rejection) = sender.export(Bytes::new()).await else {
-        return good(format!("{connection} accepts log records"));
-    };
-    if connections::advice(&rejection.message).is_some() {
-        return warning(format!("{connection}: {}", rejection.message));
+/// Tries the collector of log records.
+pub(super) async fn logs(delivery: Option<&Delivery>) -> Outcome {
+    match delivery.map(|delivery| &delivery.target) {
+        Some(Target::Collector(connection)) => {
+            let settings = "--otlp.endpoint and --otlp.protocol";
+            send(connection, "log records", settings).await
+        }
+        Some(Target::Stdout(_)) => good("log records go to standard output"),
+        None => good("none, so no log records are sent (--otlp.endpoint)"),
     }
-    // Nothing else can be wrong, and the libraries add no more than a number.
-    if rejection.message.ends_with(REFUSED) {
-        let message = rejection.message;
-        return warning(format!(
-            "{connection}: {message}; start the collector, or correct --otlp.endpoint"
-        ));
-    }
-    let secrets = secrets(&connection);
-    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
-    let words = match sanitize(&rejection.said, &secrets) {
-        words if words.is_empty() => words,
-        words => format!(" ({words})"),
-    };
-    let (message, advice) = (rejection.message, advice(rejection.reason));
-    warning(format!("{connection}: {message}{words}; {advice}"))
 }
 
-fn advice(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
-        Reason::Connect | Reason::Timeout | Reason::WrongEndpoint => {
-            "check port and path of --otlp.endpoint, --otlp.protocol (4317 is gRPC and 4318 is HTTP by custom), the certificates (OTEL_EXPORTER_OTLP_CERTIFICATE and _CLIENT_CERTIFICATE), any proxy or firewall in between, and that the collector runs and has a pipeline for logs"
+/// Tries the collector of the exporter's own spans; `None` if there is none.
+pub(super) async fn traces() -> Option<Outcome> {
+    // Its blocking client must not be dropped by a thread of the runtime.
+    let made = blocking(|| span_provider(&cli::variable).map(drop)).await;
+    let made = made.unwrap_or_else(|error| Err(error.to_string()));
+    let problem = match made.and_then(|()| span_connection(&cli::variable)) {
+        Ok(connection) => {
+            let settings = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT and _PROTOCOL";
+            return Some(send(&connection?, "spans", settings).await);
         }
-        Reason::TooLarge | Reason::BadRecord => {
-            "some collectors reject requests without records like this one; those with records may pass"
+        Err(problem) => problem,
+    };
+    let so = "the exporter would run without spans";
+    let anonymous = format!("{} is wrong; {so}", name_in(&problem));
+    Some(warning(format!("{problem}; {so}")).in_json(anonymous))
+}
+
+/// Sends a request without `what` to a collector, which `settings` decide about.
+async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
+    let (mut shortened, whole) = (connection.clone(), connection.timeout);
+    shortened.timeout = whole.min(MAX_TIME);
+    let sender = match Sender::new(&Target::Collector(Box::new(shortened))) {
+        Ok(sender) => sender,
+        Err(error) => {
+            let anonymous = format!("{} cannot be used", name_in(&error));
+            return bad(error).in_json(anonymous);
         }
-        Reason::RateLimited | Reason::Unavailable | Reason::ServerError => {
-            "records wait in the state file, and the exporter tries again: see the collector's log and its limits if it lasts"
+    };
+    let over = format!("over {}", connection.protocol.as_str());
+    let rejection = match sender.export(Bytes::new()).await {
+        Verdict::Rejected(rejection) => rejection,
+        _ => {
+            let anonymous = format!("{over}, accepts {what}");
+            return good(format!("{connection} accepts {what}")).in_json(anonymous);
         }
+    };
+    let reason = rejection.reason;
+    let anonymous = format!("{over}: {}", reason.as_str());
+    if reason == Reason::Timeout && whole > MAX_TIME {
+        let (limit, whole) = (shown_duration(MAX_TIME), shown_duration(whole));
+        let late = format!(
+            "no answer within {limit}, the longest that check waits; the exporter waits for {whole}"
+        );
+        return warning(format!("{connection}: {late}")).in_json(format!("{over}: {late}"));
     }
+    let secrets = secrets(connection);
+    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
+    let words = match sanitize(&rejection.said, &secrets) {
+        // The libraries add no more than a number.
+        words if words.is_empty() || rejection.message.ends_with(REFUSED) => String::new(),
+        words => format!(" ({words})"),
+    };
+    let said = format!("{}{words}", rejection.message);
+    if !reason.is_about_connection() {
+        let said = format!("{connection} is there, and answers a request without {what}: {said}");
+        return good(said).in_json(format!("{anonymous}, so it is there"));
+    }
+    if connections::advice(&rejection.message).is_some() {
+        return warning(format!("{connection}: {said}")).in_json(anonymous);
+    }
+    let advice = match reason {
+        Reason::Unauthorized => {
+            "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS".to_owned()
+        }
+        _ if rejection.message.ends_with(REFUSED) => {
+            format!("start the collector, or correct {settings}")
+        }
+        _ => format!(
+            "check port, path and protocol ({settings}; 4317 is gRPC and 4318 is HTTP by custom), the certificates (OTEL_EXPORTER_OTLP_CERTIFICATE and _CLIENT_CERTIFICATE), any proxy or firewall in between, and that the collector runs and has a pipeline for {what}"
+        ),
+    };
+    warning(format!("{connection}: {said}; {advice}")).in_json(format!("{anonymous}; {advice}"))
 }
 
 /// Returns what must not be shown of an answer: values of headers, whole and without `Bearer`, and of the query.

@@ -1,14 +1,19 @@
-//! The command `check`: looks at everything that the exporter needs and prints, one line each, what is good, what is
-//! wrong, and what to do.
+//! The command `check`: tries everything that the exporter needs and prints, one line each, what is good, what is wrong, and what to do.
 //!
-//! It changes nothing: it creates no file, moves no cursor and sends no record. No request takes longer than ten seconds,
-//! and independent ones run at the same time.
+//! It calls the constructors and validations of the exporter, and says only what it has tried. It changes nothing: it moves no cursor and
+//! sends no record, and what it creates beside the state file is gone at once. No request takes longer than ten seconds, and independent ones
+//! run at the same time.
 
 mod api;
+mod ask;
+mod audit;
 mod collector;
 mod given;
+mod port;
 mod state;
+mod tickets;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -40,12 +45,14 @@ enum ReportFormat {
     Json,
 }
 
-/// How good a finding is; also the exit status.
+/// How good a finding is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Level {
     #[default]
     Good,
+    /// It cannot be told.
+    Unknown,
     /// The exporter would work, but not as it should.
     Warning,
     /// The exporter would not start, or a part of it would not work.
@@ -53,21 +60,75 @@ enum Level {
 }
 
 /// What a check finds; if it is not good, with what to do after a semicolon.
-type Outcome = (Level, String);
+#[derive(Clone, Debug)]
+struct Outcome {
+    level: Level,
+    said: String,
+    /// The same without data of the organization and addresses, if there are any.
+    anonymous: Option<String>,
+}
 
 /// A line of the report: what was checked, which is part of the interface, and what was found.
 type Finding = (&'static str, Outcome);
 
 fn good(said: impl ToString) -> Outcome {
-    (Level::Good, said.to_string())
+    Outcome::new(Level::Good, said)
+}
+
+fn unknown(said: impl ToString) -> Outcome {
+    Outcome::new(Level::Unknown, said)
 }
 
 fn warning(said: impl ToString) -> Outcome {
-    (Level::Warning, said.to_string())
+    Outcome::new(Level::Warning, said)
 }
 
 fn bad(said: impl ToString) -> Outcome {
-    (Level::Bad, said.to_string())
+    Outcome::new(Level::Bad, said)
+}
+
+/// An assumption about the API holds.
+fn holds(said: impl Display) -> Outcome {
+    good(format!("holds: {said}"))
+}
+
+/// An assumption does not hold; what the exporter does, and what to do.
+fn fails(said: impl Display) -> Outcome {
+    warning(format!("does not hold: {said}"))
+}
+
+/// It cannot be told whether an assumption holds, and why not.
+fn cannot_tell(why: impl Display) -> Outcome {
+    unknown(format!("cannot tell: {why}"))
+}
+
+/// Returns the flag or variable that a message begins with.
+fn name_in(message: &str) -> &str {
+    let name = message.split([' ', ':', '=']).next().unwrap_or_default();
+    match name.starts_with("--") || name.starts_with("OTEL_") {
+        true => name,
+        false => "a setting",
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn new(level: Level, said: impl ToString) -> Self {
+        Self {
+            level,
+            said: said.to_string(),
+            anonymous: None,
+        }
+    }
+
+    /// Sets what JSON says in its place.
+    fn in_json(self, anonymous: impl ToString) -> Self {
+        Self {
+            anonymous: Some(anonymous.to_string()),
+            ..self
+        }
+    }
 }
 
 /// Checks everything and prints the report.
@@ -75,21 +136,22 @@ fn bad(said: impl ToString) -> Outcome {
 /// # Errors
 /// If something is not good, with the exit status and without a message.
 pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
-    let (settings, findings) = (given::settings(given), findings(&args.flags).await);
-    let level = findings.iter().map(|(_, (level, _))| *level).max();
+    let findings = findings(&args.flags).await;
+    let level = findings.iter().map(|(_, found)| found.level).max();
     let level = level.unwrap_or_default();
     // Removes the colours unless this is a terminal that wants them.
     let mut out = anstream::stdout().lock();
     let result = match args.format {
-        ReportFormat::Text => write_text(&settings, &findings, &mut out),
+        ReportFormat::Text => write_text(&given::settings(given), &findings, &mut out),
         ReportFormat::Json => {
-            let findings = findings.iter().map(
-                |(check, (level, said))| json!({ "check": check, "level": level, "said": said }),
-            );
+            let findings = findings.iter().map(|(check, found)| {
+                let said = found.anonymous.as_ref().unwrap_or(&found.said);
+                json!({ "check": check, "level": found.level, "said": said })
+            });
             let report = json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "level": level,
-                "settings": settings,
+                "settings": given::anonymous(given),
                 "findings": findings.collect::<Vec<_>>(),
             });
             writeln!(out, "{report:#}")
@@ -97,9 +159,10 @@ pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
     };
     printed(result)?;
     match level {
-        Level::Good => Ok(()),
+        Level::Good | Level::Unknown => Ok(()),
         // The report says why.
-        level => Err(Failure::new(level as u8, "")),
+        Level::Warning => Err(Failure::new(1, "")),
+        Level::Bad => Err(Failure::new(2, "")),
     }
 }
 
@@ -107,7 +170,10 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     let settings = ExporterSettings::resolve(flags, &cli::variable);
     let outcome = match &settings {
         Ok(_) => good("valid"),
-        Err(error) => bad(cli::with_origin(error, error)),
+        Err(error) => {
+            let anonymous = format!("{} is wrong or missing", name_in(error));
+            bad(cli::with_origin(error, error)).in_json(anonymous)
+        }
     };
     let mut findings = vec![("settings", outcome)];
     findings.extend(super::unknown_variables().into_iter().map(|name| {
@@ -117,16 +183,21 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     let Ok(settings) = settings else {
         return findings;
     };
-    let limit = settings.api.timeout.min(MAX_TIME);
-    let ((api, organizations), (state, look), collector) = tokio::join!(
-        api::check(&settings, limit),
-        state::check(&settings.ledger, limit),
-        collector::check(settings.otlp.as_ref(), limit),
+    let (holder, state, api, collector, traces) = tokio::join!(
+        port::find(&settings),
+        state::find(&settings.ledger),
+        api::check(&settings),
+        collector::logs(settings.otlp.as_ref()),
+        collector::traces(),
     );
-    let organization = state::organization(&organizations, look);
-    findings.extend(api);
+    let port = port::judge(&settings.web, &holder, state.is_locked());
+    findings.push(("port", port));
+    let organization = state.organization(&api);
+    findings.extend(api.findings);
     findings.extend(organization.map(|outcome| ("organization", outcome)));
-    findings.extend([("collector", collector), ("state", state)]);
+    findings.push(("collector", collector));
+    findings.extend(traces.map(|outcome| ("traces", outcome)));
+    findings.push(("state", state.judge(&settings.ledger, &holder)));
     findings
 }
 
@@ -135,23 +206,27 @@ fn write_text(settings: &[String], findings: &[Finding], out: &mut dyn Write) ->
         writeln!(out, "{}", one_line(setting, usize::MAX))?;
     }
     writeln!(out)?;
-    for (check, (level, said)) in findings {
-        let (word, colour) = match level {
+    for (check, found) in findings {
+        let (word, colour) = match found.level {
             Level::Good => ("good", AnsiColor::Green),
+            Level::Unknown => ("unknown", AnsiColor::Cyan),
             Level::Warning => ("warning", AnsiColor::Yellow),
             Level::Bad => ("bad", AnsiColor::Red),
         };
-        let (colour, said) = (colour.on_default(), one_line(said, usize::MAX));
+        let (colour, said) = (colour.on_default(), one_line(&found.said, usize::MAX));
         writeln!(out, "{colour}{word:7}{colour:#}  {check:12}  {said}")?;
     }
     let count = |level| {
-        findings
-            .iter()
-            .filter(|(_, found)| found.0 == level)
-            .count() as u64
+        let findings = findings.iter();
+        findings.filter(|(_, found)| found.level == level).count() as u64
+    };
+    let open = match count(Level::Unknown) {
+        0 => String::new(),
+        count => format!(" {} open.", counted(count, "question is", "questions are")),
     };
     let summary = match (count(Level::Bad), count(Level::Warning)) {
-        (0, 0) => "All is well.".to_owned(),
+        (0, 0) if open.is_empty() => "All is well.".to_owned(),
+        (0, 0) => "All is well as far as it can be told.".to_owned(),
         (0, count) => {
             let warnings = counted(count, "warning", "warnings");
             format!("The exporter would work; {warnings}.")
@@ -161,5 +236,5 @@ fn write_text(settings: &[String], findings: &[Finding], out: &mut dyn Write) ->
             format!("The exporter would not work: {things}.")
         }
     };
-    writeln!(out, "\n{summary}")
+    writeln!(out, "\n{summary}{open}")
 }

@@ -14,13 +14,25 @@ fn with(api: &str, protocol: &str, endpoint: &str) -> Launch {
 /// Answers and what the report says. A gRPC answer is the name of a code, an HTTP answer a status.
 const ANSWERS: &str = "
 grpc Unauthenticated => warning collector: oops | OTEL_EXPORTER_OTLP_HEADERS
-grpc Unimplemented => warning collector: Unimplemented | pipeline for logs
-grpc Unavailable => warning collector: oops | the collector's log
-grpc InvalidArgument => warning collector: oops | without records
-http silence => warning collector: no answer | firewall
+grpc Unimplemented => warning collector: Unimplemented | pipeline for log records
+http silence => warning collector: no answer within 2s | firewall
+http 401 => warning collector: HTTP 401 | OTEL_EXPORTER_OTLP_HEADERS
 http 404 => warning collector: HTTP 404 | path
-http 429 => warning collector: HTTP 429 | wait in the state file
 http 200 => warning collector: --otlp.protocol
+";
+
+/// Answers of a collector that is there.
+const THERE: &str = "
+grpc Unavailable => oops
+grpc InvalidArgument => oops
+grpc ResourceExhausted => oops
+grpc Internal => oops
+http 400 => HTTP 400
+http 413 => HTTP 413
+http 429 => HTTP 429
+http 500 => HTTP 500
+http 503 => HTTP 503
+http partly => accepts
 ";
 
 fn reply(name: &str) -> Reply {
@@ -30,6 +42,9 @@ fn reply(name: &str) -> Reply {
         "Unimplemented" => Reply::Status(Status::unimplemented("oops")),
         "Unavailable" => Reply::Status(Status::unavailable("oops")),
         "InvalidArgument" => Reply::Status(Status::invalid_argument("oops")),
+        "ResourceExhausted" => Reply::Status(Status::resource_exhausted("oops")),
+        "Internal" => Reply::Status(Status::internal("oops")),
+        "partly" => Reply::Partial(1, "oops"),
         "silence" => Reply::Silence,
         status => Reply::Http(status.parse().unwrap(), "text/plain", "oops", None),
     }
@@ -46,6 +61,15 @@ async fn its_answer_is_shown_with_what_to_do() {
         peer.reply(reply(answer));
         let endpoint = peer.url();
         expect(with(&api.base_url(), &protocol, &endpoint), expected).await;
+    }
+    for line in THERE.trim().lines() {
+        let (answer, words) = line.split_once(" => ").unwrap();
+        let (protocol, answer) = answer.split_once(' ').unwrap();
+        let protocol = protocol.replace("http", "http/protobuf");
+        let peer = peer(&protocol, LIMIT).await;
+        peer.reply(reply(answer));
+        let good = expect(with(&api.base_url(), &protocol, &peer.url()), "").await;
+        good.assert_good("collector", words);
     }
     // One that accepts records gets none, and the headers.
     for protocol in ["grpc", "http/protobuf"] {
@@ -85,5 +109,69 @@ http/protobuf https://SECURE => UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE";
             .replace("HTTP", &http.address.to_string());
         let launch = with(&api.base_url(), protocol, &endpoint);
         expect(launch, &format!("warning collector: {words}")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_endpoint_of_traces_is_tried_too() {
+    let api = service().await;
+    let (grpc, http) = (peer("grpc", LIMIT).await, peer("http", LIMIT).await);
+    let url = |peer: &Peer, path: &str| format!("{}{path}", peer.url());
+    for (protocol, endpoint, expected) in [
+        // A collector that takes log records only.
+        (
+            "grpc",
+            url(&grpc, ""),
+            "warning traces: Unimplemented | pipeline for spans",
+        ),
+        (
+            "http/protobuf",
+            url(&http, "/v1/traces"),
+            "warning traces: HTTP 404 | OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        ),
+        ("http/protobuf", url(&http, "/v1/logs"), ""),
+        (
+            "grpc",
+            "http://127.0.0.1:1".to_owned(),
+            "warning traces: connection refused | OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        ),
+        (
+            "http/json",
+            url(&http, ""),
+            "warning traces: OTEL_EXPORTER_OTLP_TRACES_PROTOCOL | without spans",
+        ),
+        (
+            "grpc",
+            "ftp://there".to_owned(),
+            "warning traces: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT | without spans",
+        ),
+    ] {
+        let launch = check(&api.base_url())
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint)
+            .env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol);
+        expect(launch, expected).await;
+    }
+    let launch = check(&api.base_url())
+        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &url(&grpc, ""))
+        .env("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "/nowhere");
+    expect(
+        launch,
+        "warning traces: OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE | without spans",
+    )
+    .await;
+    // Without one, or if spans are off, it is not named.
+    for launch in [
+        check(&api.base_url()),
+        check(&api.base_url())
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
+            .env("OTEL_TRACES_EXPORTER", "none"),
+    ] {
+        let checked = expect(launch, "").await;
+        assert!(
+            checked
+                .findings()
+                .iter()
+                .all(|(_, about, _)| *about != "traces")
+        );
     }
 }

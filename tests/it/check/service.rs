@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use orgdata_exporter::simulator::{ApiKey, Config};
+use http::StatusCode;
+use orgdata_exporter::simulator::{ApiKey, Config, Fault, FaultKind};
 
-use super::{TLS, check, expect, organization, service};
+use super::{Checked, TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
 use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, json};
 use crate::support::service::spawn;
@@ -48,7 +49,7 @@ const OF_BOTH: &str = r#"
 429 Wait => warning api: HTTP 429 | the exporter waits | --api.max-requests-per-second
 wait => warning api: asked to wait 30s | the exporter waits
 redirect => bad api: https://login.example.com/x | set --api.base-url
-401 Unauthorized => bad key: HTTP 401 | create a key with the scopes activity_logs:read and tickets:read | put it into the variable ORGDATA_API_KEY
+401 Unauthorized => bad key: HTTP 401 | create a key that has activity_logs:read and tickets:read | put it into the variable ORGDATA_API_KEY
 reset => bad api: check --api.base-url
 silence => bad api: no answer within 3s | firewall
 nothing => bad api: the answer is empty | check --api.base-url
@@ -57,11 +58,11 @@ html => bad api: text/html | Sign in | login page
 
 /// Answers to one listing while the other one is well.
 const OF_ONE: &str = r#"
-audit 401 Unauthorized => bad audit-logs: HTTP 401 | the scope activity_logs:read | --audit.enabled=false
+audit 401 Unauthorized => bad audit-logs: HTTP 401 | a key that has activity_logs:read in | --audit.enabled=false
 audit large => warning audit-logs: larger than 33554432 bytes | requests smaller pages
 audit {"items":[]} => warning audit-logs: no entries | right organization
 audit {"error":"Bad request","issues":[{"path":["activityTypes"],"message":"No such type"}]} => bad audit-logs: activityTypes | No such type | the --audit filters
-tickets 403 Forbidden => bad tickets: the scope tickets:read | --tickets.enabled=false
+tickets 403 Forbidden => bad tickets: a key that has tickets:read in | --tickets.enabled=false
 "#;
 
 #[tokio::test]
@@ -88,8 +89,11 @@ async fn a_service_that_is_well_is_all_good() {
     for (about, words) in [
         ("api", "answers"),
         ("key", scopes),
-        ("audit-logs", "can be read; 50 on the first page"),
-        ("tickets", "can be read; 20 on the first page"),
+        ("audit-logs", "can be read"),
+        ("tickets", "can be read"),
+        ("port", "127.0.0.1:0: free"),
+        ("clock", "holds"),
+        ("rate-limit", "no header field names one in 11 responses"),
         ("organization", "4711"),
         ("collector", "none"),
         ("state", "does not exist yet and can be created"),
@@ -108,14 +112,15 @@ async fn keys_are_named_by_their_place_and_scopes() {
     };
     let api = spawn(config).await;
     let url = api.base_url();
-    let scope = "bad tickets: the scope tickets:read | --tickets.enabled=false";
+    let scope = "bad tickets: a key that has tickets:read in | --tickets.enabled=false";
     let both = expect(check(&url), scope).await;
     both.assert_good("key", "accepted for activity_logs:read");
     let one = expect(check(&url).arg("--tickets.enabled=false"), "").await;
     one.assert_good("tickets", "off");
     // Not both of the listings can be switched off.
     let other = check(&url).arg("--audit.enabled=false");
-    let words = "bad key: the scope tickets:read | put it into the variable ORGDATA_API_KEY";
+    let words =
+        "bad key: a key that has tickets:read in | put it into the variable ORGDATA_API_KEY";
     let neither = expect(other, words).await.0;
     assert!(!neither.contains("do without"), "{neither}");
     let file = check(&url)
@@ -148,15 +153,93 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     expect(no_pem, words).await;
 }
 
+/// The exporter would wait longer, so it is not known whether it works.
 #[tokio::test]
-async fn it_ends_in_time_whatever_hangs() {
+async fn it_ends_in_time_whatever_hangs_which_is_a_warning() {
     let peer = Peer::always(Reply::Held(Vec::new())).await;
     let started = Instant::now();
+    let traces = format!("{}/v1/traces", peer.url());
     let launch = check(&peer.url())
         .args(&["--api.timeout=10m", "--otlp.protocol=http/protobuf"])
-        .arg(&format!("--otlp.endpoint={}", peer.url()));
+        .arg(&format!("--otlp.endpoint={}", peer.url()))
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")
+        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &traces);
     let finished = launch.run().await;
     assert!(started.elapsed() < Duration::from_secs(15));
-    let silent = finished.stdout.matches("no answer within 10s").count();
-    assert_eq!((finished.status, silent), (Some(2), 2), "{finished:?}");
+    let words = "no answer within 10s, the longest that check waits; the exporter waits for";
+    let silent = finished.stdout.matches(words).count();
+    assert_eq!((finished.status, silent), (Some(1), 3), "{finished:?}");
+}
+
+#[tokio::test]
+async fn at_most_25_requests_are_sent_however_many_fail() {
+    let (kind, quiet) = (FaultKind::Status(StatusCode::BAD_GATEWAY), organization());
+    for every in [2, 3, 4] {
+        let api = spawn(quiet.clone()).await;
+        let mut fault = Fault::new(kind.clone());
+        fault.every = Some(every);
+        api.fault(fault);
+        let launch = check(&api.base_url()).arg("--api.max-requests-per-second=1000");
+        let finished = launch.run().await;
+        assert_ne!(finished.status, Some(2), "{}", finished.stdout);
+        let requests = api.requests();
+        assert!(requests.audit + requests.tickets <= 25, "{requests:?}");
+    }
+}
+
+/// One that both listings have is one line.
+#[tokio::test]
+async fn each_problem_is_named_once() {
+    let both = json("403 Forbidden", r#"{"message":"no"}"#);
+    let same = api(Some(both.clone()), Some(both.clone())).await;
+    expect(
+        check(&same.url()),
+        "bad key: HTTP 403 | activity_logs:read and tickets:read",
+    )
+    .await;
+    let other = api(Some(both), Some(json("404 Not Found", "{}"))).await;
+    let finished = check(&other.url()).run().await;
+    let checked = Checked(finished.stdout);
+    checked.assert("bad", "key", "HTTP 403");
+    checked.assert("bad", "tickets", "HTTP 404");
+}
+
+#[tokio::test]
+async fn clocks_that_differ_by_more_than_two_minutes_are_a_warning() {
+    for (ahead, expected) in [
+        (100, ""),
+        (-100, ""),
+        (
+            3600,
+            "warning clock: does not hold | behind the API's | NTP",
+        ),
+        (
+            -3600,
+            "warning clock: does not hold | ahead of the API's | NTP",
+        ),
+    ] {
+        let api = service().await;
+        api.change_readings(|readings| readings.date_ahead = ahead);
+        expect(check(&api.base_url()), expected).await;
+    }
+    // Without a Date nothing is claimed.
+    let silent = api(None, None).await;
+    let checked = expect(check(&silent.url()), "").await;
+    checked.assert("unknown", "clock", "cannot tell: no response has a Date");
+}
+
+#[tokio::test]
+async fn header_fields_about_rate_limits_are_named_with_their_numbers() {
+    let fields = [
+        "x-ratelimit-remaining: 98",
+        "RateLimit-Policy: \"team-of-ada\";q=100",
+        "content-type: application/json",
+    ];
+    let tickets = answer("200 OK", &fields, NO_TICKETS);
+    let checked = expect(check(&api(None, Some(tickets)).await.url()), "").await;
+    checked.assert_good(
+        "rate-limit",
+        "ratelimit-policy: (not a number), x-ratelimit-remaining: 98",
+    );
+    assert!(!checked.0.contains("ada"));
 }

@@ -6,6 +6,8 @@ use orgdata_exporter::simulator::{Config, Fields};
 
 use super::{check, expect, organization, service};
 use crate::support::binary::{Exporter, Launch, Scrape, exporter};
+#[cfg(target_os = "linux")]
+use crate::support::disk_faults::Disk;
 use crate::support::service::spawn;
 
 /// An exporter that has read its first page into this file.
@@ -56,8 +58,9 @@ async fn the_file_of_a_stopped_of_a_killed_and_of_a_running_exporter_can_be_used
     assert_eq!(files(), 0);
     running(&api.base_url(), &file).await.stop().await;
     let stopped = expect(with_file(&api.base_url(), &file), "").await;
-    let words = "can be used; not delivered: 0 log records; 0 dead letters";
+    let words = "can be used; not delivered: 0 log records; 0 dead letters; ";
     stopped.assert_good("state", words);
+    stopped.assert_good("state", "iB free on its disk");
     assert_eq!(files(), 1);
 
     running(&api.base_url(), &file).await.kill();
@@ -67,12 +70,22 @@ async fn the_file_of_a_stopped_of_a_killed_and_of_a_running_exporter_can_be_used
         "4711, the same for the key and the state file",
     );
 
+    // It has the file, and its port is another one.
     let mut running = running(&api.base_url(), &file).await;
+    let address = running.address().to_string();
     let link = dir.path().join("link.db");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for name in [&file, &link] {
-        let own = expect(with_file(&api.base_url(), name), "").await;
-        own.assert_good("state", "can be used");
+        let with_file = with_file(&api.base_url(), name);
+        let own = with_file.clone().flag("--web.listen-address", &address);
+        let own = expect(own, "").await;
+        own.assert_good(
+            "state",
+            "is in use by another process; not delivered: 0 log records",
+        );
+        own.assert_good("port", "held by an exporter that answers");
+        let words = "warning state: no exporter answers at --web.listen-address | --state.path another file";
+        expect(with_file, words).await;
     }
     api.add_events(2);
     let counted = |scrape: &Scrape| scrape.sum("orgdata_audit_events_total") == 2.0;
@@ -90,10 +103,98 @@ async fn the_file_of_a_stopped_of_a_killed_and_of_a_running_exporter_can_be_used
         ..organization()
     };
     let other = spawn(other).await;
-    let words = "bad organization: belongs to organization 9, but the state file to 4711 | --state.path another file";
+    let words = "bad organization: belongs to organization 9, but the state file to 4711 | set --state.path to another file";
     for tickets_only in [false, true] {
         let launch = with_file(&other.base_url(), &file);
         let launch = launch.flag("--audit.enabled", &(!tickets_only).to_string());
         expect(launch, words).await;
     }
+}
+
+#[tokio::test]
+async fn tickets_of_another_organization_are_named() {
+    let api = service().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    running(&api.base_url(), &file).await.stop().await;
+    let base = api.base_url();
+    for id in api.ticket_ids() {
+        let other = Fields::new().with("organizationId", 9);
+        api.change_ticket(id, other).unwrap();
+    }
+    let words = "bad organization: belongs to organization 9, but the state file to 4711";
+    expect(with_file(&base, &file), words).await;
+    expect(
+        check(&base),
+        "bad organization: entries belong to 4711 and tickets to 9",
+    )
+    .await;
+    let one = with_file(&base, &file).arg("--audit.enabled=false");
+    expect(one, words).await;
+    expect(with_file(&base, &file).arg("--tickets.enabled=false"), "").await;
+}
+
+/// The next start would do the same.
+#[tokio::test]
+async fn damage_is_named_and_the_file_stays() {
+    let api = service().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    running(&api.base_url(), &file).await.stop().await;
+    let whole = std::fs::read(&file).unwrap();
+    for at in [0, 20, 4096] {
+        let mut bytes = whole.clone();
+        bytes[at..at + 16].fill(0xa5);
+        std::fs::write(&file, &bytes).unwrap();
+        let words = "bad state: is damaged | restore a copy | set it aside";
+        expect(with_file(&api.base_url(), &file), words).await;
+        assert!(!dir.path().join("state.db.damaged").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_disk_with_less_room_than_the_file_may_take_is_a_warning() {
+    let api = service().await;
+    let launch = check(&api.base_url()).arg("--state.max-size=900PiB");
+    expect(
+        launch,
+        "warning state: free on its disk | less than --state.max-size (900.0 PiB)",
+    )
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    running(&api.base_url(), &file).await.stop().await;
+    let launch = with_file(&api.base_url(), &file).arg("--state.max-size=900PiB");
+    expect(launch, "warning state: less than --state.max-size").await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_disk_that_is_full_or_fails_is_not_well() {
+    let api = service().await;
+    for (error, operations) in [
+        ("ENOSPC", "write"),
+        ("EIO", "sync"),
+        ("EROFS", "open"),
+        ("EDQUOT", "write"),
+    ] {
+        let (launch, disk) = Disk::below(check(&api.base_url()));
+        let launch = launch.state(disk.file());
+        expect(launch.clone(), "").await;
+        disk.fail(error, operations);
+        expect(launch.clone(), "bad state: cannot open state file").await;
+        disk.heal();
+        expect(launch, "").await;
+    }
+}
+
+/// Two commands may look at the same time.
+#[tokio::test]
+async fn several_checks_at_once_do_not_disturb_each_other() {
+    let api = service().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let checks = (0..6).map(|_| expect(with_file(&api.base_url(), &file), ""));
+    futures_util::future::join_all(checks).await;
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

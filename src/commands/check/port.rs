@@ -1,0 +1,96 @@
+//! The addresses of the web server: free, or held by an exporter that answers.
+
+use std::io::ErrorKind;
+
+use exporter_web::{ListenAddress, WebArgs, bind};
+use http::StatusCode;
+use tokio::time::timeout;
+use url::Url;
+
+use super::{MAX_TIME, Outcome, bad, good, warning};
+use crate::cli::ExporterSettings;
+use crate::commands::healthcheck::{Answer, get, url_of};
+
+/// How often an exporter is asked: the alert of one that wants a certificate may be lost when it closes the connection.
+const TRIES: u32 = 5;
+
+/// Who has the addresses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holder {
+    /// Nobody.
+    Nobody,
+    /// An exporter, or a server that asks for a password or a certificate as it may do.
+    Exporter,
+    /// Something else, or they cannot be used; the text says why.
+    Other(String),
+}
+
+/// Binds the addresses as the exporter does, and asks who has those that are in use.
+pub(super) async fn find(settings: &ExporterSettings) -> Holder {
+    let (web, config) = (&settings.web, || settings.web_config.clone());
+    let Err(error) = bind(web, config()).await else {
+        return Holder::Nobody;
+    };
+    // If each one is free alone, one was given twice.
+    let mut worst = Holder::Nobody;
+    for address in &web.listen_addresses {
+        let listen_addresses = vec![address.clone()];
+        let alone = WebArgs {
+            listen_addresses,
+            ..web.clone()
+        };
+        worst = worst.max(match bind(&alone, config()).await {
+            Ok(_) => Holder::Nobody,
+            Err(error) if error.kind() == ErrorKind::AddrInUse && is_exporter(address).await => {
+                Holder::Exporter
+            }
+            Err(error) => Holder::Other(error.to_string()),
+        });
+    }
+    match worst {
+        Holder::Nobody => Holder::Other(error.to_string()),
+        worst => worst,
+    }
+}
+
+/// Asks for the landing page.
+async fn is_exporter(address: &ListenAddress) -> bool {
+    let Ok(url) = Url::parse(&url_of(address)) else {
+        return false;
+    };
+    let look = async {
+        for _ in 0..TRIES {
+            match get(url.clone()).await {
+                Ok(Answer::NeedsCertificate) => return true,
+                Ok(Answer::Response(mut page)) => {
+                    let start = page.chunk().await.ok().flatten().unwrap_or_default();
+                    let is_named = String::from_utf8_lossy(&start).contains("orgdata-exporter");
+                    return page.status() == StatusCode::UNAUTHORIZED || is_named;
+                }
+                Err(_) => {}
+            }
+        }
+        false
+    };
+    timeout(MAX_TIME, look).await.unwrap_or(false)
+}
+
+/// Says who has the addresses. `is_locked` says whether another process has the state file; `None` if that is not known.
+pub(super) fn judge(web: &WebArgs, holder: &Holder, is_locked: Option<bool>) -> Outcome {
+    let addresses: Vec<String> = web
+        .listen_addresses
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let addresses = addresses.join(", ");
+    let (outcome, said): (fn(String) -> Outcome, _) = match holder {
+        Holder::Nobody => (good, "free"),
+        Holder::Other(why) => return bad(why).in_json("cannot be listened on"),
+        Holder::Exporter if is_locked == Some(false) => (
+            warning,
+            "held by an exporter that does not use this state file; if that is the one that you mean, give this command its --state.path, else choose another --web.listen-address",
+        ),
+        Holder::Exporter => (good, "held by an exporter that answers"),
+    };
+    outcome(format!("{addresses}: {said}")).in_json(said)
+}

@@ -1,0 +1,452 @@
+//! What the exporter assumes of the API: each line of docs/api.md holds, does not hold or cannot be told, and never wrongly so.
+
+use std::time::Duration;
+
+use orgdata_exporter::simulator::{
+    ClockSource, Config, Endpoint, Fault, FaultKind, Fields, KeyReading, Readings, Running,
+    TimeForm, TotalCount,
+};
+use serde_json::{Value, json as value};
+
+use super::{Checked, check, expect, organization};
+use crate::support::binary::Launch;
+use crate::support::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, json};
+use crate::support::service::spawn;
+
+/// The lines about assumptions, in the order of the report.
+const AUDIT: [&str; 7] = [
+    "times",
+    "order",
+    "ids",
+    "late",
+    "cursors",
+    "has-more",
+    "page-size",
+];
+const TICKETS: [&str; 5] = [
+    "fields",
+    "open-states",
+    "offset",
+    "last-page",
+    "total-count",
+];
+
+/// `check` without the limit of requests per second, which is for the API's sake.
+fn quick(base_url: &str) -> Launch {
+    check(base_url).arg("--api.max-requests-per-second=1000")
+}
+
+async fn reading(change: impl FnOnce(&mut Readings)) -> Running {
+    let api = spawn(organization()).await;
+    api.change_readings(change);
+    api
+}
+
+#[tokio::test]
+async fn all_of_them_hold_for_an_api_as_documented() {
+    let api = spawn(organization()).await;
+    let checked = expect(quick(&api.base_url()), "").await;
+    for name in AUDIT.into_iter().chain(TICKETS) {
+        checked.assert_good(name, "holds: ");
+    }
+    let names = checked.findings().into_iter().map(|(_, name, _)| name);
+    let names = names.filter(|name| AUDIT.contains(name) || TICKETS.contains(name));
+    let expected: Vec<&str> = AUDIT.into_iter().chain(TICKETS).collect();
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+    checked.assert_good("cursors", "exclusive");
+    checked.assert_good(
+        "page-size",
+        "a limit of 1000 brings all 50 entries that there are",
+    );
+    let small = expect(quick(&api.base_url()).arg("--api.page-size=25"), "").await;
+    small.assert_good("page-size", "a limit of 25 brings as many entries");
+    small.assert_good("has-more", "entries follow 2 pages with it");
+    let requests = api.requests();
+    assert!(requests.audit + requests.tickets <= 2 * 25, "{requests:?}");
+}
+
+#[tokio::test]
+async fn what_the_exporter_can_read_too_is_no_warning() {
+    type Change = fn(&mut Readings);
+    let readings: [(Change, &str, &str); 13] = [
+        (|it| it.before_inclusive = true, "cursors", "inclusive"),
+        (|it| it.time_cursors = true, "cursors", "inclusive"),
+        (|it| it.row_cursors = true, "cursors", "exclusive"),
+        (|it| it.has_more = Some(false), "audit-logs", ""),
+        (
+            |it| it.page_cap = Some(20),
+            "page-size",
+            "at most 20 entries",
+        ),
+        (|it| it.page_cap = Some(7), "page-size", "at most 7 entries"),
+        (|it| it.page_cap = Some(2), "page-size", "at most 2 entries"),
+        (|it| it.times = TimeForm::NoZone, "times", "can be read"),
+        (|it| it.times = TimeForm::Seconds, "times", "can be read"),
+        (|it| it.times = TimeForm::Millis, "times", "can be read"),
+        (|it| it.behind = 3, "audit-logs", ""),
+        (|it| it.cursor_ttl = Some(600), "cursors", "exclusive"),
+        (|it| it.tickets_oldest_first = true, "offset", "holds"),
+    ];
+    for (change, name, words) in readings {
+        let api = reading(change).await;
+        let checked = expect(quick(&api.base_url()), "").await;
+        checked.assert_good(name, words);
+        if api.readings().has_more == Some(false) {
+            checked.assert("unknown", "has-more", "cannot tell");
+        }
+    }
+    let arrival = Config {
+        readings: Readings {
+            key: KeyReading::Arrival,
+            ..Readings::default()
+        },
+        ..organization()
+    };
+    let api = spawn(arrival).await;
+    api.add_late(3, Duration::from_secs(3600));
+    let checked = expect(quick(&api.base_url()), "").await;
+    checked.assert_good("order", "createdAt rises ");
+}
+
+#[tokio::test]
+async fn what_does_not_hold_says_what_the_exporter_does_and_what_to_do() {
+    type Change = fn(&mut Readings);
+    let readings: [(Change, &str); 10] = [
+        (
+            |it| it.has_more = Some(true),
+            "warning has-more: does not hold: | a page that nothing follows | after a minute",
+        ),
+        (
+            |it| it.oldest_first = true,
+            "warning order: does not hold: | oldest entry of a page comes first | not supported",
+        ),
+        (
+            |it| it.zone_hours = 200,
+            "warning times: does not hold: | ahead of the API's own clock | time zone",
+        ),
+        (
+            |it| it.total_count = TotalCount::Missing,
+            "warning total-count: does not hold: it is missing | not consistent",
+        ),
+        (
+            |it| it.total_count = TotalCount::Off(3),
+            "warning total-count: does not hold: fewer tickets are listed | not consistent",
+        ),
+        (
+            |it| it.total_count = TotalCount::Off(-3),
+            "warning total-count: does not hold: a page has more tickets | not consistent",
+        ),
+        (
+            |it| it.total_count = TotalCount::PageLength,
+            "warning total-count: does not hold: it is the number of tickets on the page",
+        ),
+        (
+            |it| it.ignore_offset = true,
+            "warning offset: does not hold: it is ignored | no ticket series",
+        ),
+        (|it| it.page_cap = Some(3), ""),
+        (|it| it.date_ahead = 0, ""),
+    ];
+    for (change, expected) in readings {
+        let api = reading(change).await;
+        expect(quick(&api.base_url()), expected).await;
+    }
+    // With small pages, more tickets than it says are seen at the end.
+    let api = reading(|it| it.total_count = TotalCount::Off(-3)).await;
+    let launch = quick(&api.base_url()).arg("--api.page-size=10");
+    expect(launch, "warning total-count: more tickets are listed").await;
+
+    let api = spawn(organization()).await;
+    api.fault(Fault::new(FaultKind::TooLarge(500)).on(Endpoint::Audit));
+    let words = "warning page-size: a page of 1000 does not come (HTTP 500, server_error) | halves it | --api.page-size=125";
+    expect(quick(&api.base_url()), words).await;
+
+    let api = spawn(organization()).await;
+    let odd = Fields::new()
+        .with("dealAmountSum", "a lot")
+        .with("targetDueDate", "soon");
+    api.add_ticket(odd).unwrap();
+    let words = "warning fields: 1 of 21 tickets have some that cannot be read (cannot read targetDueDate, dealAmountSum) | counted without";
+    let checked = expect(quick(&api.base_url()), words).await;
+    assert!(!checked.0.contains("ticket 21"), "{}", checked.0);
+}
+
+#[tokio::test]
+async fn states_that_no_ticket_has_are_named() {
+    let api = spawn(organization()).await;
+    let with = |states: &str, more: &str| {
+        let launch = quick(&api.base_url()).arg(&format!("--tickets.open-states={states}"));
+        launch.arg(&format!("--api.page-size={more}"))
+    };
+    let words = "warning open-states: none of 20 tickets is open | states CLOSED, OPEN, REJECTED | types BUG | priorities of open tickets | set --tickets.open-states";
+    expect(
+        with("open", "1000"),
+        &words.replace(" | priorities of open tickets", ""),
+    )
+    .await;
+    expect(
+        with("OPEN,NEW", "1000"),
+        &words.replace("is open", "is NEW"),
+    )
+    .await;
+    // They may be on another page, unless only their case is wrong.
+    let some = expect(with("OPEN,NEW", "10"), "").await;
+    some.assert(
+        "unknown",
+        "open-states",
+        "cannot tell: none of 10 tickets is NEW",
+    );
+    expect(
+        with("OPEN,open", "10"),
+        "warning open-states: none of 10 tickets is open",
+    )
+    .await;
+    api.clear_tickets();
+    let none = expect(with("OPEN", "10"), "").await;
+    none.assert("unknown", "tickets", "none found in 1 response");
+}
+
+/// A page of a listing of `count` entries that a script writes.
+type Entries = fn(limit: u64, before: Option<u64>, number: usize) -> Value;
+
+fn entry(number: u64) -> Value {
+    let time = jiff::Timestamp::from_second(1_760_000_000 + number as i64).unwrap();
+    value!({"id": format!("e{number}"), "type": "T", "createdAt": time.to_string(), "organizationId": 1})
+}
+
+/// Returns the page as documented, of entries 99 to 0. A cursor is the number of its entry.
+fn documented(limit: u64, before: Option<u64>) -> Value {
+    let top = before.unwrap_or(100);
+    let items: Vec<Value> = (top.saturating_sub(limit)..top).rev().map(entry).collect();
+    let end = top.saturating_sub(limit);
+    let cursor = (!items.is_empty()).then(|| end.to_string());
+    value!({"items": items, "endCursor": cursor, "hasMore": end > 0})
+}
+
+async fn scripted(entries: Entries) -> Peer {
+    Peer::start(move |seen, number| {
+        let target = seen.target();
+        let query = url::Url::parse(&format!("http://x{target}")).unwrap();
+        let parameter = |wanted: &str| {
+            let mut pairs = query.query_pairs();
+            let found = pairs.find(|(name, _)| name == wanted)?;
+            found.1.parse::<u64>().ok()
+        };
+        if target.contains("/v1/tickets") {
+            return json("200 OK", NO_TICKETS);
+        }
+        let page = entries(parameter("limit").unwrap(), parameter("before"), number);
+        json("200 OK", page.to_string())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn odd_pages_of_audit_logs_are_recognized() {
+    let cases: [(Entries, &str); 9] = [
+        (|limit, before, _| documented(limit, before), ""),
+        (
+            |limit, before, number| {
+                let mut page = documented(limit, before);
+                for item in page["items"].as_array_mut().unwrap() {
+                    item["id"] = format!("{}-{number}", item["id"]).into();
+                }
+                page
+            },
+            "warning ids: an entry has another id in the next response",
+        ),
+        (
+            |limit, before, _| {
+                let mut page = documented(limit, before);
+                for item in page["items"].as_array_mut().unwrap() {
+                    item.as_object_mut().unwrap().remove("id");
+                }
+                page
+            },
+            "warning ids: 100 of 100 entries have none | a hash of the entry",
+        ),
+        (
+            |limit, before, _| {
+                let mut page = documented(limit, before);
+                for item in page["items"].as_array_mut().unwrap().iter_mut().skip(20) {
+                    item["id"] = "same".into();
+                }
+                page
+            },
+            "warning ids: two entries have one id",
+        ),
+        (
+            |limit, before, _| {
+                let mut page = documented(limit, before);
+                for item in page["items"].as_array_mut().unwrap().iter_mut().take(1) {
+                    item["createdAt"] = "yesterday".into();
+                }
+                page
+            },
+            "warning times: 1 of 100 entries have none that can be read",
+        ),
+        (
+            |limit, before, _| {
+                let mut page = documented(limit, before);
+                page["endCursor"] = Value::Null;
+                page
+            },
+            "warning cursors: a page with entries below it has no endCursor | ask the API's operators",
+        ),
+        (
+            |limit, before, _| documented(limit, before.map(|before| before.saturating_sub(2))),
+            "warning cursors: endCursor leads past some entries",
+        ),
+        (
+            // An accident.
+            |limit, before, number| match before.is_some() && number == 4 {
+                true => serde_json::from_str(NO_ENTRIES).unwrap(),
+                false => documented(limit, before),
+            },
+            "",
+        ),
+        (
+            |_, before, _| documented(50, before),
+            "warning page-size: a page has more entries than its limit",
+        ),
+    ];
+    for (entries, expected) in cases {
+        let api = scripted(entries).await;
+        expect(quick(&api.url()), expected).await;
+    }
+    // One that ignores the cursor contradicts itself twice.
+    let api = scripted(|limit, _, _| documented(limit.min(60), None)).await;
+    let checked = Checked(quick(&api.url()).run().await.stdout);
+    checked.assert("warning", "cursors", "endCursor leads to no further entry");
+}
+
+#[tokio::test]
+async fn filters_that_do_not_filter_are_named() {
+    let api = scripted(|limit, before, _| documented(limit, before)).await;
+    let with = |flag: &str| quick(&api.url()).arg(flag);
+    let inside = expect(with("--audit.activity-types=T"), "").await;
+    inside.assert_good("filters", "100 entries are inside");
+    let words = "warning filters: 100 of 100 entries are outside | drops and counts them";
+    expect(with("--audit.activity-types=OTHER"), words).await;
+    expect(with("--audit.deal-ids=7"), words).await;
+    let open = expect(with("--audit.actor-emails=a@example.com"), "").await;
+    open.assert(
+        "unknown",
+        "filters",
+        "cannot tell: entries have no e-mail addresses",
+    );
+    // A deal that the API does not know filters nothing.
+    let api = spawn(organization()).await;
+    let launch = quick(&api.base_url()).arg("--audit.deal-ids=999999");
+    expect(launch, "warning filters: of 50 entries are outside").await;
+    // Pages that are filtered after they were cut are shorter, which is no maximum.
+    let api = reading(|it| (it.filter_after_limit, it.page_cap) = (true, Some(20))).await;
+    let kind = "TASK_COMPLETED";
+    let launch = quick(&api.base_url()).arg(&format!("--audit.activity-types={kind}"));
+    let checked = expect(launch, "").await;
+    assert!(!checked.0.contains("at most"), "{}", checked.0);
+}
+
+/// What an API takes for an offset.
+type Offset = fn(limit: u64, offset: u64, total: u64) -> u64;
+
+async fn tickets(total: u64, offset: Offset) -> Peer {
+    Peer::start(move |seen, _| {
+        let target = seen.target();
+        if !target.contains("/v1/tickets") {
+            return json("200 OK", documented(10, None).to_string());
+        }
+        let query = url::Url::parse(&format!("http://x{target}")).unwrap();
+        let number = |wanted: &str| {
+            let mut pairs = query.query_pairs();
+            let found = pairs.find(|(name, _)| name == wanted).unwrap();
+            found.1.parse::<u64>().unwrap()
+        };
+        let (limit, given) = (number("limit"), number("offset"));
+        let start = offset(limit, given, total).min(total);
+        let ids = start..(start + limit).min(total);
+        let items: Vec<Value> = ids
+            .map(|id| value!({"id": id, "state": "OPEN", "type": "BUG"}))
+            .collect();
+        let page = value!({"items": items, "limit": limit, "offset": given, "totalCount": total});
+        json("200 OK", page.to_string())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn offsets_that_are_rounded_or_stop_before_the_end_are_named() {
+    let readings: [(Offset, &str); 4] = [
+        (|_, offset, _| offset, ""),
+        (
+            |limit, offset, _| offset - offset % limit,
+            "warning offset: it is rounded | not consistent",
+        ),
+        (
+            |limit, offset, _| offset.next_multiple_of(limit),
+            "warning offset: it is rounded | not consistent",
+        ),
+        (
+            |limit, offset, total| offset.min(total.saturating_sub(limit)),
+            "warning last-page: an offset near the end leads to the last full page | not consistent",
+        ),
+    ];
+    for (offset, expected) in readings {
+        for total in [6, 7, 100, 1500] {
+            let api = tickets(total, offset).await;
+            expect(audit_off(&api), expected).await;
+        }
+    }
+    for total in 0..4 {
+        let api = tickets(total, |_, offset, _| offset).await;
+        expect(audit_off(&api), "").await;
+    }
+}
+
+fn audit_off(api: &Peer) -> Launch {
+    quick(&api.url()).arg("--audit.enabled=false")
+}
+
+/// Whatever moves while it asks, nothing is said that is not so.
+#[tokio::test]
+async fn entries_and_tickets_that_come_and_go_meanwhile_are_no_contradiction() {
+    for seed in 0..48_u64 {
+        let config = Config {
+            history: [3, 12, 50, 400][seed as usize % 4],
+            tickets: [0, 2, 6, 40][seed as usize / 4 % 4],
+            clock: ClockSource::Real,
+            readings: Readings {
+                key: if seed % 2 == 0 {
+                    KeyReading::CreatedAt
+                } else {
+                    KeyReading::Arrival
+                },
+                before_inclusive: seed % 3 == 0,
+                tickets_oldest_first: seed % 5 == 0,
+                ..Readings::default()
+            },
+            ..Config::quiet()
+        };
+        let api = spawn(config).await;
+        api.on_request(Box::new(move |request, sim| {
+            let mix = seed.wrapping_mul(31).wrapping_add(request.number);
+            match mix % 6 {
+                0 => sim.add_events(1 + mix % 30),
+                1 => sim.add_late(1 + mix % 3, Duration::from_secs(30)),
+                2 => sim.retain(40),
+                3 => drop(sim.add_ticket(Fields::new())),
+                4 => drop(sim.ticket_ids().first().map(|id| sim.remove_ticket(*id))),
+                _ => {}
+            }
+            None
+        }));
+        let finished = quick(&api.base_url()).run().await;
+        let checked = Checked(finished.stdout);
+        // That none of the tickets is open may be so.
+        let is_wrong = |(level, name, _): &(&str, &str, &str)| {
+            ["warning", "bad"].contains(level) && *name != "open-states"
+        };
+        let wrong = checked.findings().iter().any(is_wrong);
+        assert!(!wrong, "seed {seed}: {}", checked.0);
+    }
+}
