@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use orgdata_api::{AuditPage, Endpoint, Filters};
 use serde_json::Value;
 
-use super::ask::{Asked, Asker, MAX_CLOCK, interrupted};
+use super::ask::{Asked, Asker, MAX_CLOCK, Problem, interrupted};
 use super::{Finding, Outcome, cannot_tell, fails, good, holds, warning};
 use crate::audit::Entry;
 use crate::ledger::EventId;
@@ -81,7 +81,7 @@ async fn questions(asker: &Asker<'_>, top: &Look, findings: &mut Vec<Finding>) -
     let mut failed = None;
     let page = match look(size, None).await {
         Err(problem) if problem.may_be_size() && size > few => {
-            failed = Some(problem.class());
+            failed = Some(problem);
             size = (size / 8).max(few);
             look(size, None).await?
         }
@@ -133,18 +133,25 @@ async fn questions(asker: &Asker<'_>, top: &Look, findings: &mut Vec<Finding>) -
         is_maximum = counts == [count - 1, count];
     }
     let limit = format!("a limit of {size} brings");
-    findings.push(("page-size", match failed {
-        Some(class) => fails(format!(
-            "a page of {wanted} does not come ({class}); the exporter halves it until it comes: set --api.page-size={size}"
+    let outcome = match failed {
+        Some(Problem::Own(why)) => warning(format!("a page of {wanted} has {why}")),
+        Some(problem) => fails(format!(
+            "a page of {wanted} does not come ({}); the exporter halves it until it comes: set --api.page-size={size}",
+            problem.class()
         )),
         None if count > size || top.rows.len() as u32 > few => fails(
             "a page has more entries than its limit; they are read, and counted in orgdata_api_contract_violations_total",
         ),
         None if count == size => holds(format!("{limit} as many entries")),
         None if is_end => holds(format!("{limit} all {count} entries that there are")),
-        None if is_maximum => holds(format!("a page has at most {count} entries, which the exporter goes by")),
-        None => cannot_tell(format!("{limit} {count} entries although more follow, and no maximum explains it")),
-    }));
+        None if is_maximum => holds(format!(
+            "a page has at most {count} entries, which the exporter goes by"
+        )),
+        None => cannot_tell(format!(
+            "{limit} {count} entries although more follow, and no maximum explains it"
+        )),
+    };
+    findings.push(("page-size", outcome));
     Ok(())
 }
 

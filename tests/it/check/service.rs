@@ -172,6 +172,18 @@ async fn it_ends_in_time_whatever_hangs_which_is_a_warning() {
 }
 
 #[tokio::test]
+async fn a_large_page_that_takes_longer_than_check_waits_is_no_verdict() {
+    let api = Peer::start(|seen, _| match seen.target() {
+        large if large.contains("limit=1000") => Reply::Held(Vec::new()),
+        _ => json("200 OK", ENTRY),
+    })
+    .await;
+    let launch = check(&api.url()).arg("--tickets.enabled=false");
+    let words = "warning page-size: a page of 1000 has no answer within 10s | the exporter waits for --api.timeout (30s)";
+    expect(launch, words).await;
+}
+
+#[tokio::test]
 async fn at_most_25_requests_are_sent_however_many_fail() {
     let (kind, quiet) = (FaultKind::Status(StatusCode::BAD_GATEWAY), organization());
     for every in [2, 3, 4] {
