@@ -17,8 +17,8 @@ const TRIES: u32 = 5;
 /// Who has the addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
-    /// Nobody.
-    Nobody,
+    /// No program: it is free.
+    None,
     /// An exporter, or a server that asks for a password or a certificate as it may do.
     Exporter,
     /// Something else, or they cannot be used; the text says why.
@@ -29,10 +29,10 @@ pub(super) enum Holder {
 pub(super) async fn find(settings: &ExporterSettings) -> Holder {
     let (web, config) = (&settings.web, || settings.web_config.clone());
     let Err(error) = bind(web, config()).await else {
-        return Holder::Nobody;
+        return Holder::None;
     };
     // If each one is free alone, one was given twice.
-    let mut worst = Holder::Nobody;
+    let mut worst = Holder::None;
     for address in &web.listen_addresses {
         let listen_addresses = vec![address.clone()];
         let alone = WebArgs {
@@ -40,7 +40,7 @@ pub(super) async fn find(settings: &ExporterSettings) -> Holder {
             ..web.clone()
         };
         worst = worst.max(match bind(&alone, config()).await {
-            Ok(_) => Holder::Nobody,
+            Ok(_) => Holder::None,
             Err(error) if error.kind() == ErrorKind::AddrInUse && is_exporter(address).await => {
                 Holder::Exporter
             }
@@ -48,7 +48,7 @@ pub(super) async fn find(settings: &ExporterSettings) -> Holder {
         });
     }
     match worst {
-        Holder::Nobody => Holder::Other(error.to_string()),
+        Holder::None => Holder::Other(error.to_string()),
         worst => worst,
     }
 }
@@ -84,7 +84,7 @@ pub(super) fn judge(web: &WebArgs, holder: &Holder, is_locked: Option<bool>) -> 
         .collect();
     let addresses = addresses.join(", ");
     let (outcome, said): (fn(String) -> Outcome, _) = match holder {
-        Holder::Nobody => (good, "free"),
+        Holder::None => (good, "free"),
         Holder::Other(why) => return bad(why).in_json("cannot be listened on"),
         Holder::Exporter if is_locked == Some(false) => (
             warning,

@@ -80,7 +80,7 @@ impl State {
             said += &format!("; {} free on its disk", size(free));
         }
         let max = options.max_size;
-        let problem = if look.is_locked && *holder == Holder::Nobody {
+        let problem = if look.is_locked && *holder == Holder::None {
             "no exporter answers at --web.listen-address, so it is in use by something else: stop that, or give --state.path another file".to_owned()
         } else if look.room.is_some_and(|room| room < max) {
             format!(
