@@ -509,7 +509,7 @@ impl Walks {
         let from = match state.mark {
             // What lies between the mark and this page is history, because the filters have changed.
             Some(mark) => Some(mark),
-            None => (self.limits.start).from(self.limits.created_at.min(page.as_of)),
+            None => (self.limits.start).from(self.limits.created_at.min(page.now)),
         };
         for (index, entry) in page.entries.iter().enumerate() {
             if entry.seen == Seen::Unknown {
