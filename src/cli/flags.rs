@@ -195,7 +195,7 @@ pub struct OtlpFlags {
     #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
     #[arg(default_value = "512", value_parser = value_parser!(u32).range(1..=100_000))]
     pub batch_size: u32,
-    /// What records say of users: everything, a hash of the actor's id, or nothing
+    /// What records say of users: everything, a hash of the actor's id, or nothing. hash and none also leave out fields that the API does not document
     #[arg(id = "otlp.actor", long, value_name = "MODE")]
     #[arg(default_value = "full", value_parser = one_of(ACTORS))]
     pub actor: String,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use orgdata_api::parse_time;
-use otlp_logs::{Found, Meta, Place as _, RecordWriter, Redaction, Scalar, places};
+use otlp_logs::{Allowed, Found, Meta, Place as _, RecordWriter, Redaction, Scalar, places};
 
 use crate::ledger::{ActorPrivacy, ActorRef, Encode, RawRecord, RecordKind};
 
@@ -21,8 +21,61 @@ const EVENT_PREFIX: &str = "orgdata.audit.";
 /// The maximum length of an event name. The activity type is an open string.
 const MAX_EVENT_NAME: usize = 128;
 
-/// The objects of an entry that are users. With `Id` at the end, it is the field of a user's id.
-const USERS: [&str; 3] = ["actorUser", "targetUser", "modifiedTargetUser"];
+/// The objects of an entry (specification, section 2.1).
+const NAMED: Allowed = Allowed::Members(&[("id", Allowed::Scalar), ("name", Allowed::Scalar)]);
+const TITLED: Allowed = Allowed::Members(&[("id", Allowed::Scalar), ("title", Allowed::Scalar)]);
+const EVALUATION: Allowed = Allowed::Members(&[
+    ("id", Allowed::Scalar),
+    ("title", Allowed::Scalar),
+    ("deal", NAMED),
+]);
+const TASK: Allowed = Allowed::Members(&[
+    ("id", Allowed::Scalar),
+    ("title", Allowed::Scalar),
+    ("type", Allowed::Scalar),
+]);
+const TEAM_REQUEST: Allowed = Allowed::Members(&[
+    ("id", Allowed::Scalar),
+    ("status", Allowed::Scalar),
+    ("teamRequestType", NAMED),
+]);
+
+/// What is left of an entry without its users: the fields that the specification names.
+const WITHOUT_USERS: Allowed = Allowed::Members(&[
+    ("id", Allowed::Scalar),
+    ("type", Allowed::Scalar),
+    ("occurredAt", Allowed::Scalar),
+    ("createdAt", Allowed::Scalar),
+    ("updatedAt", Allowed::Scalar),
+    ("organizationId", Allowed::Scalar),
+    ("dealId", Allowed::Scalar),
+    ("evaluationId", Allowed::Scalar),
+    ("actorUserId", Allowed::Null),
+    ("targetUserId", Allowed::Null),
+    ("modifiedTargetUserId", Allowed::Null),
+    ("metadata", Allowed::All),
+    ("organization", NAMED),
+    ("evaluation", EVALUATION),
+    ("deal", NAMED),
+    ("actorUser", Allowed::Null),
+    ("targetUser", Allowed::Null),
+    ("modifiedTargetUser", Allowed::Null),
+    ("task", TASK),
+    ("requirement", TITLED),
+    ("meeting", TITLED),
+    ("ticket", TITLED),
+    ("teamRequest", TEAM_REQUEST),
+]);
+
+/// The attributes that are ids of users.
+const USER_IDS: [(&str, Field); 3] = [
+    ("user.id", Field::ActorUserId),
+    ("orgdata.target_user.id", Field::TargetUserId),
+    (
+        "orgdata.modified_target_user.id",
+        Field::ModifiedTargetUserId,
+    ),
+];
 
 places! {
     /// The fields of an entry, and of a gap record, that are in use. Most ids are at two places: `dealId`, and `id` of
@@ -39,10 +92,9 @@ places! {
         ActorFirstName: ActorUser b"firstName",
         ActorLastName: ActorUser b"lastName",
         TargetUser: Root b"targetUser",
-        TargetUserId as "orgdata.target_user.id": Root b"targetUserId" | TargetUser b"id",
+        TargetUserId: Root b"targetUserId" | TargetUser b"id",
         ModifiedTargetUser: Root b"modifiedTargetUser",
-        ModifiedTargetUserId as "orgdata.modified_target_user.id":
-            Root b"modifiedTargetUserId" | ModifiedTargetUser b"id",
+        ModifiedTargetUserId: Root b"modifiedTargetUserId" | ModifiedTargetUser b"id",
         Organization: Root b"organization",
         OrganizationId as "orgdata.organization.id": Root b"organizationId" | Organization b"id",
         OrganizationName as "orgdata.organization.name": Organization b"name",
@@ -77,22 +129,18 @@ pub struct RecordEncoder {
 // === impl RecordEncoder ===
 
 impl RecordEncoder {
-    /// Returns an encoder that removes the ids, names and pictures of users unless all of the actor is shown, and replaces the
-    /// values at these paths in `metadata`.
+    /// Returns an encoder that leaves out the users, and everything that the specification does not name, unless all of the actor is
+    /// shown, and replaces the values at these paths in `metadata`.
     pub fn new(actor: ActorPrivacy, paths: &[String]) -> Self {
-        let fields = |user| {
-            let fields = ["Id", ".id", ".firstName", ".lastName", ".profileImageUrl"];
-            fields.map(|field| format!("{user}{field}"))
-        };
-        let in_metadata = |path: &String| match path.starts_with("metadata.") {
-            true => path.clone(),
-            false => format!("metadata.{path}"),
+        let in_metadata = |path: &String| match path.split('.').next() {
+            Some("metadata") => path.clone(),
+            _ => format!("metadata.{path}"),
         };
         Self {
             redaction: Redaction {
-                removed: match actor {
-                    ActorPrivacy::Full => Vec::new(),
-                    _ => USERS.into_iter().flat_map(fields).collect(),
+                allowed: match actor {
+                    ActorPrivacy::Full => Allowed::All,
+                    _ => WITHOUT_USERS,
                 },
                 replaced: paths.iter().map(in_metadata).collect(),
             },
@@ -128,7 +176,10 @@ impl Encode for RecordEncoder {
         } else {
             let activity_type = found.text(Field::Type);
             writer.attribute("orgdata.activity.type", &activity_type.into());
-            writer.attribute("user.id", &as_text(&found, Field::ActorUserId));
+            // `user.id` is a string in the semantic conventions, so the other ids of users are strings too.
+            for (key, field) in USER_IDS {
+                writer.attribute(key, &as_text(&found, field));
+            }
             writer.attribute("user.hash", &self.hash(record.json).into());
             writer.attribute("user.full_name", &full_name(&found).into());
             for (key, field) in Field::ATTRIBUTES {

@@ -88,6 +88,53 @@ fn a_full_entry_is_the_table_of_the_interface() {
     assert_golden("log-record.txt", &map(ENTRY));
 }
 
+/// Returns the page's block of code in this language.
+fn block<'p>(page: &'p str, language: &str) -> &'p str {
+    let (_, block) = page.split_once(&format!("```{language}\n")).unwrap();
+    block.split_once("```").unwrap().0
+}
+
+#[test]
+fn the_record_in_the_documentation_is_what_is_sent() {
+    const PAGE: &str = include_str!("../../docs/log-records.md");
+    let entry = block(PAGE, "json");
+    let mut bytes = Vec::new();
+    let encoder = RecordEncoder::default();
+    encoder.encode(
+        &RawRecord {
+            trace: None,
+            ..raw(entry)
+        },
+        &mut bytes,
+    );
+    let body: serde_json::Value = serde_json::from_str(&encoder.decode(&bytes).1).unwrap();
+    assert_eq!(
+        body,
+        serde_json::from_str::<serde_json::Value>(entry).unwrap()
+    );
+    let scope = ScopeLogs::decode(bytes.as_slice()).expect("decodes");
+    let record = &scope.log_records[0];
+    let time = |nanoseconds: u64| {
+        let time = Timestamp::from_nanosecond(nanoseconds.into()).unwrap();
+        let time = time.to_string().replace('T', " ");
+        time.replace('Z', " +0000 UTC")
+    };
+    let mut shown = format!(
+        "ObservedTimestamp: {}\nTimestamp: {}\nSeverityText: {}\nSeverityNumber: Info({})\nEventName: {}\nBody: Map(the entry above)\nAttributes:\n",
+        time(record.observed_time_unix_nano),
+        time(record.time_unix_nano),
+        record.severity_text,
+        record.severity_number,
+        record.event_name,
+    );
+    for key in keys(record) {
+        let value = show(record, key).replace("StringValue", "Str");
+        let value = value.replace("IntValue", "Int").replace('"', "");
+        shown += &format!("     -> {key}: {value}\n");
+    }
+    assert_eq!(block(PAGE, "text"), shown);
+}
+
 #[test]
 fn without_users_none_is_left_anywhere() {
     let paths = ["a.x".to_owned(), "metadata.text".to_owned()];
@@ -101,23 +148,93 @@ fn without_users_none_is_left_anywhere() {
         assert!(!shown.contains(name), "{name}");
     }
     assert_golden("log-record-without-users.txt", &record);
-    // Each rule alone, and none.
-    let redacted = |users, paths: &[String]| {
-        let encoder = RecordEncoder::new(users, paths);
-        encoder.redact(r#"{ "actorUser": {"firstName": "Ada"} }"#)
-    };
-    assert_eq!(
-        redacted(ActorPrivacy::None, &[]),
-        r#"{"actorUser":{"firstName":null}}"#
+}
+
+/// Asserts what a record and a dead letter of an entry say, and that an encoder without redaction changes nothing.
+#[track_caller]
+fn assert_redacted(encoder: &RecordEncoder, json: &str, expected: &str) {
+    let mut record = Vec::new();
+    encoder.encode(&raw(json), &mut record);
+    assert_eq!(encoder.decode(&record).1, expected, "the record of {json}");
+    assert_eq!(encoder.redact(json), expected, "the dead letter of {json}");
+    assert_eq!(RecordEncoder::default().redact(json), json);
+}
+
+#[test]
+fn without_users_only_what_the_specification_names_is_left() {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"a secret of enough bytes");
+    for actor in [ActorPrivacy::None, ActorPrivacy::Hash(key)] {
+        let encoder = RecordEncoder::new(actor, &[]);
+        for line in [
+            r#"{"actorUser":{"id":1,"firstName":"A","profileImageUrl":null,"email":"z@x.test"}} => {"actorUser":null}"#,
+            r#"{"targetUser":{"id":1},"modifiedTargetUser":"Ada","actorUser":["Ada"]} => {"targetUser":null,"modifiedTargetUser":null,"actorUser":null}"#,
+            r#"{"actorUserId":1,"targetUserId":2,"modifiedTargetUserId":"Ada"} => {"actorUserId":null,"targetUserId":null,"modifiedTargetUserId":null}"#,
+            // A new field beside a user, in an entry and in a nested object.
+            r#"{"actorUserEmail":"z@x.test","actor":{"email":"z@x.test"},"type":"X"} => {"type":"X"}"#,
+            r#"{"\u0061ctorUser":{"email":"z@x.test"},"actorUser.email":"z@x.test","actorUser\ud800":"A"} => {"actorUser":null}"#,
+            r#"{"deal":{"id":1,"name":"D","owner":"Ada"},"deal.owner":"Ada"} => {"deal":{"id":1,"name":"D"}}"#,
+            r#"{"evaluation":{"id":1,"title":"E","deal":{"id":2,"name":"D","owner":"Ada"}}} => {"evaluation":{"id":1,"title":"E","deal":{"id":2,"name":"D"}}}"#,
+            r#"{"teamRequest":{"id":1,"status":"O","teamRequestType":{"id":2,"name":"L","by":"Ada"},"by":"Ada"}} => {"teamRequest":{"id":1,"status":"O","teamRequestType":{"id":2,"name":"L"}}}"#,
+            // A field that is not what it should be.
+            r#"{"task":"Ada","meeting":[{"id":1}],"ticket":{"id":{"by":"Ada"},"title":["Ada"]}} => {"task":null,"meeting":null,"ticket":{"id":null,"title":null}}"#,
+            r#"{"deal":{"id":1},"deal":"Ada"} => {"deal":null}"#,
+            r#""Ada" => null"#,
+            r#"["Ada"] => null"#,
+            // metadata is free of form.
+            r#"{"metadata":{"actorUser":{"email":"z@x.test"}}} => {"metadata":{"actorUser":{"email":"z@x.test"}}}"#,
+        ] {
+            let (json, expected) = line.split_once(" => ").expect(line);
+            assert_redacted(&encoder, json, expected);
+        }
+    }
+}
+
+#[test]
+fn a_path_in_metadata_is_redacted_however_it_is_written() {
+    let encoder = RecordEncoder::new(ActorPrivacy::Full, &["contact.email".to_owned()]);
+    for (metadata, expected) in [
+        (
+            r#"{"contact.email.work":"z@x.test"}"#,
+            r#"{"contact.email.work":"[REDACTED]"}"#,
+        ),
+        (
+            r#"{"contact":{"email.work":"z@x.test"}}"#,
+            r#"{"contact":{"email.work":"[REDACTED]"}}"#,
+        ),
+        (
+            r#"{"contact":"{\"email\":\"z@x.test\"}"}"#,
+            r#"{"contact":"[REDACTED]"}"#,
+        ),
+        (
+            r#"{"contact":["{\"email\":1}"]}"#,
+            r#"{"contact":["[REDACTED]"]}"#,
+        ),
+        (
+            r#"{"contact":"mail to z@x.test"}"#,
+            r#"{"contact":"[REDACTED]"}"#,
+        ),
+        (r#""{\"contact\":1}""#, r#""[REDACTED]""#),
+        (r#"{"contact":7,"a":"b"}"#, r#"{"contact":7,"a":"b"}"#),
+    ] {
+        let json = format!(r#"{{"id":"a","metadata":{metadata}}}"#);
+        let expected = format!(r#"{{"id":"a","metadata":{expected}}}"#);
+        assert_redacted(&encoder, &json, &expected);
+    }
+    let encoder = RecordEncoder::new(ActorPrivacy::Full, &["metadata".to_owned()]);
+    assert_redacted(
+        &encoder,
+        r#"{"id":"a","metadata":{"b":1},"metadata.c":2}"#,
+        r#"{"id":"a","metadata":"[REDACTED]","metadata.c":"[REDACTED]"}"#,
     );
-    assert_eq!(
-        redacted(ActorPrivacy::Full, &paths),
-        r#"{"actorUser":{"firstName":"Ada"}}"#
-    );
-    assert_eq!(
-        redacted(ActorPrivacy::Full, &[]),
-        r#"{ "actorUser": {"firstName": "Ada"} }"#
-    );
+}
+
+#[test]
+fn of_equal_keys_in_metadata_the_first_is_kept() {
+    let record = map(r#"{"metadata":{"a":1,"b":[{"c":2,"\u0063":3}],"a":4}}"#);
+    let shown = format!("{:?}", record.body);
+    for (key, times) in [("\"a\"", 1), ("\"b\"", 1), ("\"c\"", 1), ("IntValue(4)", 0)] {
+        assert_eq!(shown.matches(key).count(), times, "{key}: {shown}");
+    }
 }
 
 #[test]
@@ -156,12 +273,15 @@ fn a_dead_letter_is_encoded_again_as_the_same_record() {
 #[test]
 fn null_means_absent_and_ids_are_found_in_either_place() {
     let record = map(
-        r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":1.5},"task":{"id":null}}"#,
+        r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":1.5},"targetUserId":14,"task":{"id":null}}"#,
     );
-    let expected = "log.record.uid orgdata.activity.type user.id orgdata.deal.id";
+    let expected =
+        "log.record.uid orgdata.activity.type user.id orgdata.target_user.id orgdata.deal.id";
     assert_eq!(keys(&record).join(" "), expected);
     assert_eq!(show(&record, "orgdata.deal.id"), "IntValue(5)");
     assert_eq!(show(&record, "user.id"), "StringValue(\"1.5\")");
+    let target = show(&record, "orgdata.target_user.id");
+    assert_eq!(target, "StringValue(\"14\")");
 }
 
 #[test]

@@ -52,8 +52,11 @@ pub(crate) fn attributes(entry: &Value) -> Value {
     attributes.insert("user.full_name".to_owned(), name.join(" ").into());
     for line in ATTRIBUTES.trim().lines() {
         let (attribute, path) = line.split_once(' ').unwrap();
-        let value = entry.pointer(path).cloned();
-        attributes.insert(attribute.to_owned(), value.unwrap_or_default());
+        let mut value = entry.pointer(path).cloned().unwrap_or_default();
+        if attribute.ends_with("user.id") && !value.is_null() {
+            value = value.to_string().into();
+        }
+        attributes.insert(attribute.to_owned(), value);
     }
     attributes.retain(|_, value| !value.is_null() && value != "");
     attributes.into()

@@ -1,13 +1,14 @@
 //! Writes JSON as the bytes of an OTLP `AnyValue`, in one pass.
 //!
 //! A serde visitor appends each value to the buffer while serde_json parses. A container's length is written when it
-//! ends. The same pass collects the scalars at the caller's [places](Place), removes what [`Redaction`] names, and bounds
-//! depth and size.
+//! ends. The same pass collects the scalars at the caller's [places](Place), applies [`Redaction`], bounds depth and size, and
+//! keeps the first of equal keys in an object that is not a place.
 //!
 //! serde_json rejects half of a surrogate pair and rounds numbers beyond 64 bits. Both are rare: then [`repair`] rewrites
 //! the JSON, and the pass is repeated.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use prost::encoding::{bool, double, encode_varint, encoded_len_varint, int64};
@@ -36,22 +37,33 @@ const CUT: &str = "[cut: ";
 /// Replaces a redacted value.
 const REDACTED: &str = "[REDACTED]";
 
-/// What is removed, wherever in a value it stands. A path is the keys of members joined with dots; every element of an array
-/// is searched.
+/// What is not written.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
-    /// Paths whose values become null. A string in place of an object on such a path becomes null too, as it may be the
-    /// value itself.
-    pub removed: Vec<String>,
-    /// Paths whose values become `[REDACTED]`.
+    /// What may be written.
+    pub allowed: Allowed,
+    /// Paths whose values become `[REDACTED]`, wherever in a value they begin. A path is the keys of members joined with dots; every
+    /// element of an array is searched. A key that continues a path after a dot is on it too. A string in place of an object on
+    /// such a path becomes `[REDACTED]`, because it may contain the value.
     pub replaced: Vec<String>,
 }
 
-/// The rest of a path, and whether its value is removed.
-type Rule<'r> = (&'r str, bool);
+/// What may be written of a value.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Allowed {
+    /// Everything.
+    #[default]
+    All,
+    /// A scalar. An array or object becomes null.
+    Scalar,
+    /// Nothing: it becomes null.
+    Null,
+    /// These members of an object. Others are left out, and anything but an object becomes null.
+    Members(&'static [(&'static str, Self)]),
+}
 
-/// No member has this name. With this rule, a string in place of the whole value is removed.
-const WHOLE: &[Rule<'static>] = &[("\0", true)];
+/// No member has this name. With this path, a string in place of the whole value is replaced.
+const WHOLE: &[&str] = &["\0"];
 
 /// What one pass has to know and finds.
 struct Pass<'a, 'r> {
@@ -68,8 +80,9 @@ struct Value<'p, 'a, 'r, P> {
     pass: &'p mut Pass<'a, 'r>,
     depth: usize,
     place: P,
-    /// The rules that lead here.
-    rules: &'p [Rule<'r>],
+    allowed: Allowed,
+    /// What is left of the paths that lead here.
+    paths: &'p [&'r str],
 }
 
 /// A member's name, borrowed unless it has escapes.
@@ -135,7 +148,11 @@ fn pass<'a, P: Place>(
         pass: &mut pass,
         depth: 0,
         place: P::ROOT,
-        rules: if redaction.is_empty() { &[] } else { WHOLE },
+        allowed: redaction.allowed,
+        paths: match redaction.replaced.is_empty() {
+            true => &[],
+            false => WHOLE,
+        },
     };
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let written = value
@@ -288,25 +305,48 @@ pub(crate) fn key_value(field: u8, key: &str, value: &Scalar<'_>, out: &mut Vec<
 // === impl Redaction ===
 
 impl Redaction {
-    /// Returns whether nothing is removed.
+    /// Returns whether everything is written.
     pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.replaced.is_empty()
+        matches!(self.allowed, Allowed::All) && self.replaced.is_empty()
     }
 
-    /// Returns the rules for the value of a member, or whether it is removed or replaced as a whole.
+    /// Returns what is left of the paths below a member, or `None` if its value is replaced.
     #[inline]
-    fn below<'r>(&'r self, rules: &[Rule<'r>], key: &str) -> Result<Vec<Rule<'r>>, bool> {
-        let removed = self.removed.iter().map(|path| (&**path, true));
-        let replaced = self.replaced.iter().map(|path| (&**path, false));
+    fn below<'r>(&'r self, paths: &[&'r str], key: &str) -> Option<Vec<&'r str>> {
         let mut below = Vec::new();
-        for (path, is_removed) in removed.chain(replaced).chain(rules.iter().copied()) {
-            match path.strip_prefix(key) {
-                Some("") => return Err(is_removed),
-                Some(rest) => below.extend(rest.strip_prefix('.').map(|rest| (rest, is_removed))),
-                None => {}
+        let begin = self.replaced.iter().map(String::as_str);
+        for path in begin.chain(paths.iter().copied()) {
+            if let Some(rest) = path.strip_prefix(key) {
+                if rest.is_empty() {
+                    return None;
+                }
+                below.extend(rest.strip_prefix('.'));
+            } else if key
+                .strip_prefix(path)
+                .is_some_and(|rest| rest.starts_with('.'))
+            {
+                return None;
             }
         }
-        Ok(below)
+        Some(below)
+    }
+}
+
+// === impl Allowed ===
+
+impl Allowed {
+    /// Returns what may be written of a member of an object, or `None` if it is left out.
+    #[inline]
+    fn member(self, key: &str) -> Option<Self> {
+        match self {
+            Self::Members(members) => {
+                let mut members = members.iter();
+                members
+                    .find(|(name, _)| *name == key)
+                    .map(|(_, allowed)| *allowed)
+            }
+            allowed => Some(allowed),
+        }
     }
 }
 
@@ -329,7 +369,9 @@ impl Pass<'_, '_> {
 impl<'a, P: Place> Value<'_, 'a, '_, P> {
     fn scalar<E>(self, value: Scalar<'a>) -> Result<(), E> {
         match &value {
-            Scalar::Text(_) if self.rules.iter().any(|(_, is_removed)| *is_removed) => {
+            _ if matches!(self.allowed, Allowed::Members(_)) => return Ok(()),
+            Scalar::Text(_) if !self.paths.is_empty() => {
+                self.pass.text(REDACTED);
                 return Ok(());
             }
             Scalar::Text(text) => self.pass.text(text),
@@ -408,7 +450,11 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<(), A::Error> {
-        let Self { pass, rules, .. } = self;
+        let Self { pass, paths, .. } = self;
+        if !matches!(self.allowed, Allowed::All) {
+            while elements.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(());
+        }
         let start = open(field::ARRAY, pass.out);
         while pass.has_room(0) {
             let element = open(field::VALUES, pass.out);
@@ -416,7 +462,8 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
                 pass: &mut *pass,
                 depth: self.depth + 1,
                 place: P::OTHER,
-                rules,
+                allowed: self.allowed,
+                paths,
             };
             if elements.next_element_seed(seed)?.is_none() {
                 pass.out.truncate(element - 2);
@@ -434,8 +481,19 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
 
     fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
         let Self { pass, .. } = self;
+        if matches!(self.allowed, Allowed::Scalar) {
+            while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(());
+        }
+        let is_place = self.place.index() != P::OTHER.index();
+        let mut keys = BTreeSet::new();
         let start = open(field::MAP, pass.out);
         while let Some(Key(key)) = members.next_key()? {
+            let allowed = self.allowed.member(&key);
+            let Some(allowed) = allowed.filter(|_| is_place || keys.insert(key.clone())) else {
+                members.next_value::<IgnoredAny>()?;
+                continue;
+            };
             if !pass.has_room(key.len()) {
                 members.next_value::<IgnoredAny>()?;
                 pass.found.is_cut = true;
@@ -446,19 +504,19 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
                 bytes(field::KEY, key.as_bytes(), pass.out);
             }
             let value = open(field::VALUE, pass.out);
-            match pass.redaction.below(self.rules, &key) {
-                Ok(rules) => members.next_value_seed(Value {
+            match (allowed, pass.redaction.below(self.paths, &key)) {
+                (Allowed::Null, _) => drop(members.next_value::<IgnoredAny>()?),
+                (_, None) => {
+                    members.next_value::<IgnoredAny>()?;
+                    pass.text(REDACTED);
+                }
+                (allowed, Some(paths)) => members.next_value_seed(Value {
                     pass: &mut *pass,
                     depth: self.depth + 1,
                     place: self.place.below(&key),
-                    rules: &rules,
+                    allowed,
+                    paths: &paths,
                 })?,
-                Err(is_removed) => {
-                    members.next_value::<IgnoredAny>()?;
-                    if !is_removed {
-                        pass.text(REDACTED);
-                    }
-                }
             }
             close(value, pass.out);
             close(member, pass.out);

@@ -20,7 +20,7 @@ mod settings;
 mod stdout;
 mod verdict;
 
-pub use encode::{Redaction, any_value};
+pub use encode::{Allowed, Redaction, any_value};
 pub use place::{Found, Place, Scalar};
 pub use record::{Envelope, Meta, RecordWriter, Trace, decode, redacted};
 pub use sender::{Certificate, Export, Sender, Target};

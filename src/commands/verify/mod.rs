@@ -59,7 +59,7 @@ pub struct VerifyArgs {
     #[arg(long)]
     send_missing: bool,
     /// Lines for people, or one JSON object per line
-    #[arg(long, default_value = "text")]
+    #[arg(long, default_value = "text", ignore_case = true)]
     format: ReportFormat,
     /// The exporter's flags.
     #[command(flatten)]
