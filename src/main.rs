@@ -93,6 +93,8 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 
 fn telemetry(flags: &Flags) -> Result<Telemetry, Failure> {
     let spans = span_provider(&cli::variable);
+    // Those with an effect on log records stopped the start, and that on spans is a warning of its own.
+    let of_spans = spans.as_ref().err().cloned();
     let telemetry = Telemetry::install(flags.process.level, flags.process.format, spans)
         .map_err(|error| Failure::at_run_time(format!("cannot start the log: {error}")))?;
     for variable in commands::unknown_variables() {
@@ -100,6 +102,10 @@ fn telemetry(flags: &Flags) -> Result<Telemetry, Failure> {
             variable,
             "unknown variable has no effect; correct its name or unset it"
         );
+    }
+    let wrong = otlp_logs::wrong_variables(&cli::variable).into_iter();
+    for problem in wrong.filter(|problem| Some(problem) != of_spans.as_ref()) {
+        tracing::warn!(problem, "wrong variable has no effect; correct or unset it");
     }
     Ok(telemetry)
 }

@@ -164,7 +164,7 @@ fn settings(flags: &Flags) -> Result<ExporterSettings, Failure> {
     let mut settings = ExporterSettings::resolve(flags, &env).map_err(Failure::in_settings)?;
     if settings.otlp.is_none() {
         let stdout = Delivery::new(Target::Stdout(short_lines), flags.otlp.batch_size, &env);
-        settings.otlp = Some(stdout.map_err(Failure::in_settings)?);
+        settings.otlp = Some(stdout);
         settings.ledger.outbox = true;
     }
     Ok(settings)

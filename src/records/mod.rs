@@ -36,18 +36,18 @@ impl Delivery {
     /// endpoint or with `OTEL_LOGS_EXPORTER=none`.
     ///
     /// # Errors
-    /// If a value is wrong.
+    /// If a value that has an effect is wrong.
     pub fn from_env(
         endpoint: Option<&str>,
         protocol: Option<&str>,
         batch_size: u32,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, String> {
-        if protocol == Some("stdout") {
+        if protocol.is_some_and(|protocol| protocol.trim().eq_ignore_ascii_case("stdout")) {
             if endpoint.is_some() {
                 return Err("--otlp.protocol=stdout writes log records to standard output; remove --otlp.endpoint".to_owned());
             }
-            return Self::new(Target::Stdout(json_line), batch_size, env).map(Some);
+            return Ok(Some(Self::new(Target::Stdout(json_line), batch_size, env)));
         }
         let connection = Connection::from_env(
             Signal::LOGS,
@@ -58,25 +58,16 @@ impl Delivery {
             env,
         )?;
         let target = connection.map(|connection| Target::Collector(Box::new(connection)));
-        target
-            .map(|target| Self::new(target, batch_size, env))
-            .transpose()
+        Ok(target.map(|target| Self::new(target, batch_size, env)))
     }
 
     /// Returns the delivery to a target.
-    ///
-    /// # Errors
-    /// If a variable is wrong.
-    pub fn new(
-        target: Target,
-        batch_size: u32,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, String> {
-        Ok(Self {
+    pub fn new(target: Target, batch_size: u32, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        Self {
             target,
             batch_size: batch_size as usize,
-            resource: resource(&own_resource(), env)?,
-        })
+            resource: resource(&own_resource(), env),
+        }
     }
 
     /// Returns what surrounds the records of an instance in a request.

@@ -239,7 +239,7 @@ fn rejected(reason: Reason) -> Verdict {
 
 fn delivery(batch_size: usize) -> Delivery {
     let target = otlp_logs::Target::Stdout(otlp_logs::json_line);
-    Delivery::new(target, batch_size as u32, &|_| None).unwrap()
+    Delivery::new(target, batch_size as u32, &|_| None)
 }
 
 fn partly(rejected: u64) -> Verdict {

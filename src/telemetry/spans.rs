@@ -52,7 +52,7 @@ pub fn span_provider(
         return Ok(None);
     };
     // Spans are exported before the state file, which has the instance's id, is open.
-    let attributes = resource(&own_resource(), env)?.into_iter();
+    let attributes = resource(&own_resource(), env).into_iter();
     let resource = Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_attributes(attributes.map(|(key, value)| KeyValue::new(key, value)));

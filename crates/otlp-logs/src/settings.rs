@@ -6,7 +6,7 @@
 //!   a signal is used as it is.
 //! - gRPC has no path. `host:port` without a scheme means TLS unless `OTEL_EXPORTER_OTLP_[signal_]INSECURE` is true.
 //! - Without a protocol, port 4317 means gRPC, which is registered for it, and any other port `http/protobuf`.
-//! - An empty variable is an unset one.
+//! - An empty variable is an unset one, and a wrong one that has no effect is no error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +22,9 @@ use url::Url;
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The variable with attributes of the resource.
+const ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 
 /// The port that is registered for OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
@@ -79,22 +82,39 @@ pub struct Given {
 /// Reads a variable.
 type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// Returns a resource: `own` attributes, and those of `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, which win.
-///
-/// # Errors
-/// If a variable is wrong.
-pub fn resource(own: &[(&str, &str)], env: Env<'_>) -> Result<BTreeMap<String, String>, String> {
+/// Returns a resource: `own` attributes, and those of `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, which win. If
+/// `OTEL_RESOURCE_ATTRIBUTES` is wrong, it has no effect, as the specification wants it.
+pub fn resource(own: &[(&str, &str)], env: Env<'_>) -> BTreeMap<String, String> {
     let own = own
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let mut resource: BTreeMap<_, _> = own.collect();
-    if let Some(given) = Given::from_env("OTEL_RESOURCE_ATTRIBUTES", env) {
-        resource.extend(given.pairs()?);
-    }
+    let given = Given::from_env(ATTRIBUTES, env).map(|given| given.pairs());
+    resource.extend(given.into_iter().flatten().flatten());
     if let Some(name) = Given::from_env("OTEL_SERVICE_NAME", env) {
         resource.insert("service.name".to_owned(), name.value);
     }
-    Ok(resource)
+    resource
+}
+
+/// Returns what is wrong with variables, each with its name, whether they have an effect or not.
+pub fn wrong_variables(env: Env<'_>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for signal in ["", "LOGS_", "TRACES_"] {
+        let given = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{signal}{name}"), env);
+        let problems = [
+            given("ENDPOINT").and_then(|given| given.url(false).err()),
+            given("PROTOCOL").and_then(|given| given.protocol().err()),
+            given("INSECURE").and_then(|given| given.insecure().err()),
+            given("HEADERS").and_then(|given| given.headers().err()),
+            given("TIMEOUT").and_then(|given| given.timeout().err()),
+            given("COMPRESSION").and_then(|given| given.gzip().err()),
+        ];
+        wrong.extend(problems.into_iter().flatten());
+    }
+    let attributes = Given::from_env(ATTRIBUTES, env);
+    wrong.extend(attributes.and_then(|given| given.pairs().err()));
+    wrong
 }
 
 // === impl Signal ===
@@ -151,22 +171,23 @@ impl Connection {
         let general = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{name}"), env);
         let variable = |name| own(name).or_else(|| general(name));
         let exporter = Given::from_env(&format!("OTEL_{name_of_signal}_EXPORTER"), env);
-        if endpoint.is_none() && exporter.is_some_and(|given| given.value == "none") {
+        let is_none = |given: Given| given.value.eq_ignore_ascii_case("none");
+        if endpoint.is_none() && exporter.is_some_and(is_none) {
             return Ok(None);
         }
-        let protocol = parse(
-            protocol.or_else(|| variable("PROTOCOL")),
-            "give grpc or http/protobuf",
-            Protocol::parse,
-        )?;
-        let given = variable("INSECURE");
-        let insecure = parse(given, "give true or false", |value| value.parse().ok())?;
         let is_given = endpoint.is_some();
         let is_own = !is_given && own("ENDPOINT").is_some();
         let Some(given) = endpoint.or_else(|| variable("ENDPOINT")) else {
             return Ok(None);
         };
+        let insecure = match given.has_scheme() {
+            true => None,
+            false => variable("INSECURE"),
+        };
+        let insecure = insecure.map(|given| given.insecure()).transpose()?;
         let mut endpoint = given.url(insecure.unwrap_or(false))?;
+        let protocol = protocol.or_else(|| variable("PROTOCOL"));
+        let protocol = protocol.map(|given| given.protocol()).transpose()?;
         let protocol = protocol.unwrap_or(match endpoint.port() {
             Some(GRPC_PORT) => Protocol::Grpc,
             _ => Protocol::HttpProtobuf,
@@ -177,8 +198,8 @@ impl Connection {
                 endpoint.set_path("");
                 endpoint.set_query(None);
             }
-            Protocol::HttpProtobuf if !given.value.contains("://") => {
-                let place = given.value.split('?').next().unwrap_or_default();
+            Protocol::HttpProtobuf if !given.has_scheme() => {
+                let place = given.place();
                 return Err(given.error(format!(
                     "'{place}' is wrong; http/protobuf needs a URL: give http://{place} or https://{place}, or the protocol grpc"
                 )));
@@ -191,17 +212,12 @@ impl Connection {
             }
         }
         let headers = variable("HEADERS").map(|given| given.headers());
-        let right = "give milliseconds as a whole number from 1 up, such as 10000";
-        let milliseconds = |value: &str| value.parse().ok().filter(|ms: &u32| *ms > 0);
-        let timeout = parse(variable("TIMEOUT"), right, milliseconds)?;
-        let timeout = timeout.map(|ms| Duration::from_millis(ms.into()));
-        let given = variable("COMPRESSION");
-        let gzip = parse(given, "give gzip or none", |value| match value {
-            "gzip" => Some(true),
-            "none" => Some(false),
-            _ => None,
-        })?;
-        let client = match (variable("CLIENT_CERTIFICATE"), variable("CLIENT_KEY")) {
+        let timeout = variable("TIMEOUT").map(|given| given.timeout());
+        let gzip = variable("COMPRESSION").map(|given| given.gzip());
+        // Without TLS, certificates have no effect.
+        let is_tls = endpoint.scheme() == "https";
+        let file = |name| variable(name).filter(|_| is_tls);
+        let client = match (file("CLIENT_CERTIFICATE"), file("CLIENT_KEY")) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
             (Some(given), None) | (None, Some(given)) => {
@@ -214,9 +230,9 @@ impl Connection {
             endpoint,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
-            timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
-            gzip: gzip.unwrap_or(false),
-            certificate: variable("CERTIFICATE"),
+            timeout: timeout.transpose()?.unwrap_or(DEFAULT_TIMEOUT),
+            gzip: gzip.transpose()?.unwrap_or(false),
+            certificate: file("CERTIFICATE"),
             client,
             user_agent,
             read_file,
@@ -277,9 +293,48 @@ impl Given {
         self.error(format!("'{}' is wrong; {right}", self.value))
     }
 
+    /// Parses the value in lower case; `right` says what it may be.
+    fn parse<T>(&self, right: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+        let value = self.value.to_ascii_lowercase();
+        parse(&value).ok_or_else(|| self.wrong(right))
+    }
+
+    fn protocol(&self) -> Result<Protocol, String> {
+        self.parse("give grpc or http/protobuf", Protocol::parse)
+    }
+
+    fn insecure(&self) -> Result<bool, String> {
+        self.parse("give true or false", |value| value.parse().ok())
+    }
+
+    fn timeout(&self) -> Result<Duration, String> {
+        let right = "give milliseconds as a whole number from 1 up, such as 10000";
+        let milliseconds = |value: &str| value.parse().ok().filter(|ms: &u32| *ms > 0);
+        let milliseconds = self.parse(right, milliseconds)?;
+        Ok(Duration::from_millis(milliseconds.into()))
+    }
+
+    fn gzip(&self) -> Result<bool, String> {
+        self.parse("give gzip or none", |value| match value {
+            "gzip" => Some(true),
+            "none" => Some(false),
+            _ => None,
+        })
+    }
+
+    fn has_scheme(&self) -> bool {
+        self.value.contains("://")
+    }
+
+    /// Returns a URL as it may be shown: what follows its path may be a token.
+    fn place(&self) -> &str {
+        let end = self.value.find(['?', '#']);
+        &self.value[..end.unwrap_or(self.value.len())]
+    }
+
     fn url(&self, insecure: bool) -> Result<Url, String> {
         const RIGHT: &str = "give a URL such as http://localhost:4318, or host:port for grpc";
-        let scheme = match (self.value.contains("://"), insecure) {
+        let scheme = match (self.has_scheme(), insecure) {
             (true, _) => "",
             (false, true) => "http://",
             (false, false) => "https://",
@@ -293,10 +348,7 @@ impl Given {
             }
             // The value is not repeated: it may contain a password.
             None if self.value.contains('@') => RIGHT.to_owned(),
-            None => {
-                let shown = self.value.split('?').next().unwrap_or_default();
-                format!("'{shown}' is wrong; {RIGHT}")
-            }
+            None => format!("'{}' is wrong; {RIGHT}", self.place()),
         };
         Err(self.error(problem))
     }
@@ -330,17 +382,6 @@ impl Given {
         }
         Ok(headers)
     }
-}
-
-/// Parses a value in lower case; `right` says what it may be.
-fn parse<T>(
-    given: Option<Given>,
-    right: &str,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, String> {
-    let parse =
-        |given: Given| parse(&given.value.to_ascii_lowercase()).ok_or_else(|| given.wrong(right));
-    given.map(parse).transpose()
 }
 
 /// Returns the percent-decoded key and value of `key=value`.

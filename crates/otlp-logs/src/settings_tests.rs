@@ -31,12 +31,12 @@ fn env(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
     |name| {
         let short = name.strip_prefix("OTEL_EXPORTER_OTLP_").unwrap_or(name);
         let mut pairs = variables.iter();
-        let (_, value) = pairs.find(|(known, _)| *known == short)?;
+        let (_, value) = pairs.find(|(known, _)| [short, name].contains(known))?;
         Some((*value).to_owned())
     }
 }
 
-const GIVEN: Call<'_> = (Some("http://collector:4318"), None);
+const GIVEN: Call<'_> = (Some("https://collector:4318"), None);
 
 fn connection(variables: &[(&str, &str)]) -> Connection {
     read(GIVEN, variables).expect("right").expect("an endpoint")
@@ -90,6 +90,7 @@ https://c:4317 - INSECURE=true => grpc https://c:4317/
 [::1]:4317 - => grpc https://[::1]:4317/
 # No exporter of log records, unless a flag names one.
 - - ENDPOINT=http://c:4318 OTEL_LOGS_EXPORTER=none => nothing
+- - ENDPOINT=ftp://c OTEL_LOGS_EXPORTER=None => nothing
 c:4317 - OTEL_LOGS_EXPORTER=none => grpc https://c:4317/
 - - ENDPOINT=http://c OTEL_LOGS_EXPORTER=otlp => http/protobuf http://c/v1/logs
 ";
@@ -110,7 +111,7 @@ fn endpoint_and_protocol_follow_the_specification() {
 #[test]
 fn spans_have_their_own_variables_and_path() {
     let env = |name: &str| match name {
-        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://c:4318".to_owned()),
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("https://c:4318".to_owned()),
         "OTEL_EXPORTER_OTLP_CERTIFICATE" => Some("/general.pem".to_owned()),
         "OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE" => Some("/logs.pem".to_owned()),
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS" => Some("a=b".to_owned()),
@@ -125,7 +126,7 @@ fn spans_have_their_own_variables_and_path() {
         &env,
     );
     let connection = connection.expect("right").expect("an endpoint");
-    assert_eq!(connection.endpoint.as_str(), "http://c:4318/v1/traces");
+    assert_eq!(connection.endpoint.as_str(), "https://c:4318/v1/traces");
     assert_eq!(connection.certificate.expect("given").value, "/general.pem");
     assert_eq!(connection.headers["a"], "b");
 }
@@ -190,11 +191,12 @@ c:1 grpc COMPRESSION=zstd => OTEL_EXPORTER_OTLP_COMPRESSION: 'zstd' is wrong; gi
 c:1 grpc INSECURE=yes => OTEL_EXPORTER_OTLP_INSECURE: 'yes' is wrong; give true or false
 c:1 grpc CLIENT_CERTIFICATE=/c.pem => OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; give both
 c:1 grpc CLIENT_KEY=/k.pem => OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k.pem' is wrong; give both
-- - PROTOCOL=thrift => OTEL_EXPORTER_OTLP_PROTOCOL: 'thrift' is wrong; give grpc or http/protobuf
+- - PROTOCOL=thrift ENDPOINT=http://c => OTEL_EXPORTER_OTLP_PROTOCOL: 'thrift' is wrong; give grpc or http/protobuf
 http://c:1 http/json => --protocol: 'http/json' is wrong; give grpc or http/protobuf
 localhost:4318 - => --endpoint: 'localhost:4318' is wrong; http/protobuf needs a URL: give http://localhost:4318 or https://localhost:4318
 unix:///x - => --endpoint: 'unix:///x' is wrong; give a URL
 http://c:99999 - => --endpoint: 'http://c:99999' is wrong; give a URL
+c:4318/?token=x#y - => --endpoint: 'c:4318/' is wrong; http/protobuf needs a URL
 http://a_b?token=x - => --endpoint: 'http://a b' is wrong; give a URL
 ";
 
@@ -205,6 +207,54 @@ fn wrong_values_are_named_with_what_would_be_right() {
         let error = Case::parse(case).read().expect_err(line);
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+/// Calls and variables that are wrong and have no effect, the last one by its whole name.
+const WITHOUT_EFFECT: &str = "
+- - OTEL_EXPORTER_OTLP_PROTOCOL=http/json
+- - OTEL_EXPORTER_OTLP_LOGS_PROTOCOL=http/json
+- - OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json
+- - OTEL_EXPORTER_OTLP_INSECURE=yes
+- - OTEL_EXPORTER_OTLP_TIMEOUT=10s
+- - OTEL_EXPORTER_OTLP_HEADERS=a
+- - OTEL_EXPORTER_OTLP_COMPRESSION=zstd
+http://c grpc OTEL_EXPORTER_OTLP_PROTOCOL=http/json
+http://c - OTEL_EXPORTER_OTLP_ENDPOINT=ftp://c
+http://c - OTEL_EXPORTER_OTLP_INSECURE=yes
+http://c - LOGS_TIMEOUT=1 OTEL_EXPORTER_OTLP_TIMEOUT=10s
+http://c - OTEL_RESOURCE_ATTRIBUTES=a=b,team
+";
+
+#[test]
+fn a_wrong_variable_without_effect_is_no_error_and_is_named() {
+    for line in WITHOUT_EFFECT.trim().lines() {
+        let case = Case::parse(line);
+        case.read().expect(line);
+        let (name, value) = case.1.last().expect("a variable");
+        let variables = |asked: &str| (asked == *name).then(|| value.clone());
+        let wrong = wrong_variables(&variables);
+        let [wrong] = &wrong[..] else {
+            panic!("{line}: {wrong:?}");
+        };
+        assert!(wrong.starts_with(&format!("{name}: ")), "{wrong}");
+    }
+    let wrong = wrong_variables(&env(&[
+        ("ENDPOINT", "c:4317"),
+        ("TRACES_PROTOCOL", "GRPC"),
+        ("HEADERS", "a=b"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=d"),
+        ("CERTIFICATE", "/nowhere"),
+    ]));
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn without_tls_certificates_have_no_effect() {
+    let variables = [("CERTIFICATE", "/nowhere.pem"), ("CLIENT_KEY", "/key.pem")];
+    let found = read((Some("http://c"), None), &variables).expect("right");
+    let found = found.expect("an endpoint");
+    assert!(found.certificate.is_none() && found.client.is_none());
+    read((Some("https://c"), None), &variables).expect_err("one of two");
 }
 
 #[test]
@@ -223,6 +273,8 @@ fn secrets_are_never_shown() {
         ("ENDPOINT", "http://me:secret@c:99999"),
         ("ENDPOINT", "http://c:99999?secret"),
         ("ENDPOINT", "c:4318?token=secret"),
+        ("ENDPOINT", "c:4318#secret"),
+        ("ENDPOINT", "http://c:99999#secret"),
         ("LOGS_ENDPOINT", "c:4318/?token=secret"),
     ] {
         let flag = GIVEN.0.filter(|_| !variable.0.ends_with("ENDPOINT"));
@@ -235,7 +287,7 @@ fn secrets_are_never_shown() {
 fn the_environment_wins_over_the_own_resource() {
     let own = [("service.name", "exporter"), ("service.version", "1")];
     let resource = |variables| {
-        let resource = resource(&own, &env(variables)).expect("right");
+        let resource = resource(&own, &env(variables));
         let pair = |(key, value): (String, String)| format!("{key}={value}");
         resource.into_iter().map(pair).collect::<Vec<_>>()
     };
@@ -258,12 +310,11 @@ fn the_environment_wins_over_the_own_resource() {
             "te=am=a b"
         ]
     );
-    let wrong = super::resource(&own, &env(&[("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")]));
-    let error = wrong.expect_err("wrong");
-    assert!(
-        error.starts_with("OTEL_RESOURCE_ATTRIBUTES: pair 2 is wrong"),
-        "{error}"
-    );
+    let wrong = [("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")];
+    assert_eq!(resource(&wrong), alone);
+    let said = wrong_variables(&env(&wrong)).concat();
+    let expected = "OTEL_RESOURCE_ATTRIBUTES: pair 2 is wrong";
+    assert!(said.starts_with(expected), "{said}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
     /// Lines for people, or one JSON document
-    #[arg(long, default_value = "text")]
+    #[arg(long, default_value = "text", ignore_case = true)]
     format: ReportFormat,
     #[command(flatten)]
     flags: Flags,
@@ -196,6 +196,13 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     findings.extend(api.findings);
     findings.extend(organization.map(|outcome| ("organization", outcome)));
     findings.push(("collector", collector));
+    let wrong = otlp_logs::wrong_variables(&cli::variable).into_iter();
+    let is_named = |problem: &String| traces.as_ref().is_some_and(|t| t.said.contains(problem));
+    findings.extend(wrong.filter(|problem| !is_named(problem)).map(|problem| {
+        let anonymous = format!("{} is wrong and has no effect", name_in(&problem));
+        let outcome = warning(format!("{problem}; it has no effect"));
+        ("variables", outcome.in_json(anonymous))
+    }));
     findings.extend(traces.map(|outcome| ("traces", outcome)));
     findings.push(("state", state.judge(&settings.ledger, &holder)));
     findings

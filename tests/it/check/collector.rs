@@ -152,7 +152,8 @@ async fn the_endpoint_of_traces_is_tried_too() {
         expect(launch, expected).await;
     }
     let launch = check(&api.base_url())
-        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &url(&grpc, ""))
+        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://127.0.0.1:1")
+        .env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")
         .env("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "/nowhere");
     expect(
         launch,

@@ -50,6 +50,35 @@ async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warni
 }
 
 #[tokio::test]
+async fn a_wrong_variable_without_effect_is_a_warning() {
+    let api = service().await;
+    for (name, value) in [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "a=b,team"),
+    ] {
+        let words = format!("warning variables: {name} | no effect");
+        expect(check(&api.base_url()).env(name, value), &words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_url_is_shown_without_query_and_user() {
+    let api = service().await;
+    for (endpoint, shown) in [
+        ("127.0.0.1:9?token=hunter2", "127.0.0.1:9"),
+        ("http://127.0.0.1:9/x?token=hunter2", "http://127.0.0.1:9/x"),
+        ("collector:4318#hunter2", "collector:4318"),
+        ("http://me:hunter2@collector:4318", "(not shown)"),
+    ] {
+        let launch = check(&api.base_url()).env("ORGDATA_OTLP_ENDPOINT", endpoint);
+        let printed = launch.arg("--format=TEXT").run().await.stdout;
+        let expected = format!("--otlp.endpoint={shown} (ORGDATA_OTLP_ENDPOINT)");
+        assert!(printed.contains(&expected), "{printed}");
+        assert!(!printed.contains("hunter2"), "{printed}");
+    }
+}
+
+#[tokio::test]
 async fn json_is_one_document_with_the_same_fields_everywhere() {
     let api = service().await;
     let launch = check(&api.base_url())
@@ -184,7 +213,12 @@ async fn no_secret_is_in_it() {
             with("user:hunter2@host:4317"),
             with("127.0.0.1:9?token=hunter2"),
             with("http://127.0.0.1:9/#hunter2"),
+            with("localhost:9/x#hunter2"),
+            with("collector?hunter2"),
+            with("http://127.0.0.1:9?token=hunter2@x"),
+            with("http://[oops?hunter2"),
             with("?hunter2"),
+            check("api.example.com?key=hunter2"),
         ] {
             let finished = launch.arg(&format!("--format={format}")).run().await;
             assert_ne!(finished.status, Some(0), "{}", finished.stderr);
