@@ -83,7 +83,7 @@ pub(crate) fn render(state: &Landing) -> String {
                 meta http-equiv="refresh" content=(REFRESH_SECONDS);
                 title { (summary) " \u{b7} orgdata-exporter" }
                 link rel="icon" href="data:,";
-                link rel="stylesheet" href=(STYLE_PATH);
+                link rel="stylesheet" href=(relative(STYLE_PATH));
             }
             body {
                 header {
@@ -92,13 +92,19 @@ pub(crate) fn render(state: &Landing) -> String {
                 }
                 main { (sections) }
                 footer {
-                    nav { @for (text, address) in links { a href=(address) { (text) } } }
+                    nav { @for (text, address) in links { a href=(relative(address)) { (text) } } }
                     small { "revision " (REVISION) ", built with rustc " (RUSTC) }
                 }
             }
         }
     };
     page.into_string()
+}
+
+/// Makes a path relative to the page, whose own path is `/`: a proxy may serve it below another one.
+fn relative(address: &str) -> String {
+    let dot = if address.starts_with('/') { "." } else { "" };
+    format!("{dot}{address}")
 }
 
 /// Returns the state of a loop in one word, and with details.

@@ -5,9 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{
-    BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser as _,
-};
+use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, value_parser};
 use exporter_web::WebArgs;
 
@@ -214,7 +212,7 @@ pub struct OtlpFlags {
 pub struct ProcessFlags {
     /// Lowest severity to log
     #[arg(id = "log.level", long, value_name = "LEVEL", default_value = "info")]
-    #[arg(ignore_case = true, value_parser = PossibleValuesParser::new(LEVELS)
+    #[arg(value_parser = PossibleValuesParser::new(LEVELS)
         .try_map(|level| level.parse::<tracing::Level>()))]
     pub level: tracing::Level,
     /// Format of log lines, which go to standard error
@@ -251,16 +249,19 @@ const ACTORS: [(&str, &str); 3] = [
 ];
 
 /// Returns the parser of one of these values, each with its description.
-fn one_of<const N: usize>(values: [(&'static str, &'static str); N]) -> PossibleValuesParser {
-    values
-        .map(|(name, help)| PossibleValue::new(name).help(help))
-        .into()
+fn one_of<const N: usize>(
+    values: [(&'static str, &'static str); N],
+) -> impl TypedValueParser<Value = String> {
+    let values = values.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(values).map(|value| value.to_lowercase())
 }
 
-/// Gives a flag of type bool an optional value, the listen address its default, and each flag with a dot in its name a variable: `--audit.start` is also `ORGDATA_AUDIT_START`.
+/// Gives a flag of type bool an optional value, the listen address its default, and each flag with a dot in its name a variable: `--audit.start` is also
+/// `ORGDATA_AUDIT_START`. Of a list of values, the case is ignored.
 ///
 /// An empty variable counts as unset. clap has no option for that, so such a flag gets no variable.
-pub(crate) fn with_variable(mut arg: Arg) -> Arg {
+pub(crate) fn with_variable(arg: Arg) -> Arg {
+    let mut arg = arg.ignore_case(true);
     if arg.get_value_names().is_some_and(|names| names == [BOOL]) {
         // clap's own form of such a flag takes no value.
         arg = arg.action(ArgAction::Set).num_args(0..=1);

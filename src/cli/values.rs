@@ -57,8 +57,8 @@ fn refuse_months(text: &str) -> Result<(), String> {
 pub(crate) fn start(text: &str) -> Result<Start, String> {
     refuse_months(text)?;
     match text.trim() {
-        "now" => Ok(Start::Now),
-        "oldest" => Ok(Start::Oldest),
+        text if text.eq_ignore_ascii_case("now") => Ok(Start::Now),
+        text if text.eq_ignore_ascii_case("oldest") => Ok(Start::Oldest),
         text => humantime::parse_duration(text)
             .map(Start::Ago)
             .ok()
@@ -129,6 +129,7 @@ mod tests {
         let now = time("2026-03-01T12:00:00Z");
         for (text, floor) in [
             ("now", None),
+            ("NOW", None),
             ("oldest", Some(jiff::Timestamp::MIN)),
             ("1h 30m", Some(time("2026-03-01T10:30:00Z"))),
             (

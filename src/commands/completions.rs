@@ -12,6 +12,7 @@ const NAME: &str = "orgdata-exporter";
 #[derive(Clone, Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell
+    #[arg(ignore_case = true)]
     shell: Shell,
 }
 

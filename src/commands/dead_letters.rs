@@ -42,10 +42,10 @@ enum Action {
 #[derive(Clone, Debug, Args)]
 struct ListArgs {
     /// Only those with this reason
-    #[arg(long, value_parser = reason())]
+    #[arg(long, value_parser = reason(), ignore_case = true)]
     reason: Option<DeadReason>,
     /// A table, or one JSON object with the whole record per line
-    #[arg(long, default_value = "table")]
+    #[arg(long, default_value = "table", ignore_case = true)]
     format: Format,
 }
 
@@ -59,7 +59,7 @@ struct ChangeArgs {
     #[arg(long)]
     all: bool,
     /// Those with this reason
-    #[arg(long, value_parser = reason())]
+    #[arg(long, value_parser = reason(), ignore_case = true)]
     reason: Option<DeadReason>,
 }
 
@@ -109,7 +109,7 @@ pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
 
 fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
     PossibleValuesParser::new(DeadReason::ALL.map(DeadReason::as_str))
-        .try_map(|word| DeadReason::parse(&word).ok_or("unknown reason"))
+        .try_map(|word| DeadReason::parse(&word.to_lowercase()).ok_or("unknown reason"))
 }
 
 /// Returns the numbers. One that does not exist is an error, so that a typing error does not go unnoticed.

@@ -301,7 +301,17 @@ async fn the_telemetry_path_is_configurable_and_other_paths_name_it() {
     let path = "/probe/orgdata".to_owned();
     let server = Server::with(|setup| setup.args.telemetry_path = path).await;
     assert_eq!(server.status("/probe/orgdata").await, 200);
-    assert!(server.text("/").await.contains("href=\"/probe/orgdata\""));
+    // Relative, for a proxy that serves the page below another path.
+    let page = server.text("/").await;
+    for link in [
+        "./probe/orgdata",
+        "./-/healthy",
+        "./-/ready",
+        "./-/style.css",
+    ] {
+        assert!(page.contains(&format!("href=\"{link}\"")), "{link}: {page}");
+    }
+    assert!(!page.contains("href=\"/"), "{page}");
     let unknown = "/metrics /probe/orgdata/ /-/ /favicon.ico /..%2fetc/passwd";
     for path in unknown.split(' ') {
         let response = server.get(path, &[]).await;

@@ -52,6 +52,7 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
     let requests = async |State(sim): State<Arc<Simulator>>| Json(sim.requests());
     Router::new()
         .route("/", get(async || Html(INDEX)))
+        .route("/control", get(show).post(change))
         .route("/control/", get(show).post(change))
         .route("/control/requests", get(requests))
 }

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use orgdata_exporter::commands::Cli;
 
 use super::{TICKETS_UP, UP, organization};
-use crate::support::binary::{KEY, Launch, client, exporter, launch};
+use crate::support::binary::{KEY, Launch, Scrape, client, exporter, launch};
 
 const URL: &str = "--api.base-url=https://api.example.com";
 
@@ -186,6 +186,52 @@ async fn a_wrong_variable_is_named() {
 }
 
 #[tokio::test]
+async fn a_wrong_variable_without_effect_is_a_warning() {
+    let api = organization().await;
+    for variable in [
+        "OTEL_EXPORTER_OTLP_PROTOCOL=http/json",
+        "OTEL_EXPORTER_OTLP_TIMEOUT=10s",
+        "OTEL_RESOURCE_ATTRIBUTES=a=b,team",
+    ] {
+        let (name, value) = variable.split_once('=').unwrap();
+        let exporter = exporter(&api.base_url()).env(name, value).start();
+        exporter.until_value(UP, 1.0).await;
+        let words = format!("level=warn | wrong variable has no effect | {name}: ");
+        exporter.logs(&words).await;
+    }
+}
+
+#[tokio::test]
+async fn the_case_of_a_value_of_a_list_is_ignored() {
+    let api = organization().await;
+    let launch = [
+        ("ORGDATA_LOG_FORMAT", "JSON"),
+        ("ORGDATA_LOG_LEVEL", "Info"),
+        ("ORGDATA_METRICS_ACTOR_LABEL", "NONE"),
+        ("ORGDATA_OTLP_ACTOR", "None"),
+        ("ORGDATA_OTLP_PROTOCOL", "STDOUT"),
+        ("ORGDATA_AUDIT_START", "Oldest"),
+        ("ORGDATA_AUDIT_ENABLED", "TRUE"),
+    ];
+    let launch = launch
+        .iter()
+        .fold(exporter(&api.base_url()), |launch, (name, value)| {
+            launch.env(name, value)
+        });
+    let mut exporter = launch.start();
+    exporter.until_value(UP, 1.0).await;
+    exporter
+        .logs("\"level\":\"info\" | \"standard output\"")
+        .await;
+    let is_sent = |scrape: &Scrape| scrape.sum("orgdata_otlp_records_sent_total") > 0.0;
+    exporter.until("records", is_sent).await;
+    assert_eq!(exporter.stop().await, Some(0));
+    let records = exporter.stdout().text();
+    assert!(records.contains("\"log.record.uid\""), "{records}");
+    assert!(!records.contains("user.id"), "{records}");
+}
+
+#[tokio::test]
 async fn an_empty_variable_is_unset_and_an_unknown_one_is_a_warning() {
     let api = organization().await;
     let given = "api.base-url web.listen-address audit.poll-interval tickets.scan-interval";
@@ -232,6 +278,7 @@ async fn the_simulator_prints_its_address_and_serves_until_a_signal() {
         ("v1/audit-logs", "k1", 200),
         ("v1/audit-logs", "k2", 401),
         ("control/", "", 200),
+        ("control", "", 200),
     ] {
         let request = client().get(format!("{url}{path}"));
         let answer = request.header("X-API-Key", key).send().await.unwrap();
