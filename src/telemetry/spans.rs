@@ -41,7 +41,7 @@ pub(crate) fn span_connection(
     Connection::from_env(Signal::TRACES, None, None, USER_AGENT, read_file, env)
 }
 
-/// Returns a provider for spans; `None` if there is no [`span_connection`]. Call it inside a tokio runtime.
+/// Returns a provider for spans; `None` if no endpoint is set. Call it inside a tokio runtime.
 ///
 /// # Errors
 /// If a variable or a certificate is wrong.
