@@ -296,7 +296,8 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
             .map(|(_, count)| count)
             .sum::<u64>()
     };
-    while counted() < expected {
+    // Records wait until a pass has met what was known before.
+    while counted() < expected || tail.state().behind_since().is_some() {
         tail.round().await;
     }
     let delay = wall.elapsed() / u32::try_from(pages).expect("fewer pages");
