@@ -28,6 +28,8 @@ pub(super) type Organization = (String, Option<String>);
 pub(super) struct Fetched<'a> {
     answer: &'a AuditPage,
     pub(super) page: Page<'a>,
+    /// The organization of the page, once it is checked.
+    organization: Option<i64>,
 }
 
 // === impl Fetched ===
@@ -36,22 +38,22 @@ impl<'a> Fetched<'a> {
     /// Reads a response to a request that began then.
     pub(super) fn read(answer: &'a AuditPage, ledger: &LedgerHandle, requested: Instant) -> Self {
         let mut ids = EventIds::default();
-        let entries = answer.items().map(Entry::read).enumerate();
-        let entries: Vec<_> = entries.filter(|(_, entry)| ids.insert(entry.id)).collect();
-        let seen = ledger.seen(entries.iter().map(|(_, entry)| entry.id));
-        let entries = entries
-            .into_iter()
-            .zip(seen)
-            .map(|((index, mut entry), seen)| {
-                (entry.index, entry.seen) = (index, seen);
-                entry
-            });
+        let entries = answer.items().enumerate().filter_map(|(index, item)| {
+            let mut entry = Entry::read(item);
+            entry.index = index;
+            ids.insert(entry.id).then_some(entry)
+        });
+        let mut entries: Vec<_> = entries.collect();
+        let seen = ledger.seen(entries.iter().map(|entry| entry.id));
+        for (entry, seen) in entries.iter_mut().zip(seen) {
+            entry.seen = seen;
+        }
         let (at, took) = (util::now(), requested.elapsed());
         // `Date` has whole seconds: what was created in this one is not dated ahead.
         let end_of_second = answer.server_time.checked_add(SECOND).unwrap_or(at);
         let before = |time: Timestamp| time.checked_sub(took).unwrap_or(time);
         let page = Page {
-            entries: entries.collect(),
+            entries,
             end: answer.end_cursor.clone(),
             has_more: answer.has_more,
             now: end_of_second.min(at),
@@ -59,20 +61,22 @@ impl<'a> Fetched<'a> {
             requested_at: before(at),
             at,
         };
-        Self { answer, page }
+        Self {
+            answer,
+            page,
+            organization: None,
+        }
     }
 
-    /// Returns the organization of the page; see [`OtherOrganization::check`].
-    pub(super) fn organization(
-        &self,
-        stored: Option<&Organization>,
-    ) -> Result<Option<i64>, OtherOrganization> {
+    /// Checks that the page is that of the stored organization; see [`OtherOrganization::check`].
+    pub(super) fn check(&mut self, stored: Option<&Organization>) -> Result<(), OtherOrganization> {
         let entries = self.page.entries.iter();
         let named: Vec<i64> = entries.filter_map(Entry::organization_id).collect();
-        OtherOrganization::check(&named, stored.map(|(id, _)| &**id))
+        self.organization = OtherOrganization::check(&named, stored.map(|(id, _)| &**id))?;
+        Ok(())
     }
 
-    /// Returns the commit of what a step takes.
+    /// Returns the commit of what a step takes of a checked page.
     pub(super) fn commit(
         &self,
         step: &Step,
@@ -80,15 +84,13 @@ impl<'a> Fetched<'a> {
         filters: &Filters,
         exclude: &mut Excluded,
     ) -> Commit {
-        // A page of another one does not get here.
-        let organization = self.organization(stored).ok().flatten();
         // Oldest first: that is the order of delivery.
         let taken = step.take.iter().rev();
         let entries = taken.map(|(index, taken)| {
             let entry = &self.page.entries[*index];
             let is_others = entry
                 .organization_id()
-                .is_some_and(|id| Some(id) != organization);
+                .is_some_and(|id| Some(id) != self.organization);
             let problem = match is_others {
                 true => Some("the entry belongs to another organization"),
                 false => entry.problem(),
@@ -123,7 +125,7 @@ impl<'a> Fetched<'a> {
         };
         if !commit.entries.is_empty() {
             commit.duplicates = (self.answer.len() - self.page.entries.len()) as u64;
-            commit.organization = organization.and_then(|id| self.renamed(id, stored));
+            commit.organization = self.organization.and_then(|id| self.renamed(id, stored));
         }
         commit
     }

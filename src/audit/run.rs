@@ -277,7 +277,7 @@ impl Tail {
             return Ok(Outcome::TooLarge);
         }
         let mut fetched = Fetched::read(&answer, &self.ledger, requested);
-        fetched.organization(self.ledger.status().organization.as_ref())?;
+        fetched.check(self.ledger.status().organization.as_ref())?;
         let state = &self.walks.state;
         let (was_synced, is_new) = (state.is_synced, state.mark.is_none());
         let was_behind = state.behind_since().is_some();
