@@ -338,12 +338,14 @@ impl Row {
     fn new(raw: &str, filters: &Filters) -> Self {
         let entry = Entry::read(raw);
         let mut value: Value = serde_json::from_str(raw).unwrap_or_default();
-        let id = value.as_object_mut().and_then(|fields| fields.remove("id"));
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("id");
+        }
         let mut rest = DefaultHasher::new();
         value.to_string().hash(&mut rest);
         Self {
             id: entry.id,
-            has_id: id.is_some_and(|id| id.is_number() || id.as_str() > Some("")),
+            has_id: entry.id_text().is_some(),
             rest: rest.finish(),
             at: entry.created_at,
             matches: entry.matches(filters),
