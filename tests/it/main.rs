@@ -21,12 +21,8 @@ mod support {
 }
 
 mod backlog;
-mod chart;
 mod check;
 mod cli;
-mod compatibility;
-mod compose;
-mod dashboards;
 mod dead_letters;
 mod deploy;
 #[cfg(target_os = "linux")]

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -113,11 +112,6 @@ pub(crate) fn array(value: &Value) -> &[Value] {
 /// Returns the text of a value; empty if it is not one.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
-}
-
-/// Parses a duration such as `15s`.
-pub(crate) fn duration(value: &Value) -> Duration {
-    humantime::parse_duration(&text(value)).unwrap_or_else(|error| panic!("{value}: {error}"))
 }
 
 /// Parses a size as Kubernetes (`256Mi`) and the exporter (`256MiB`) write it.

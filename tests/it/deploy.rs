@@ -1,0 +1,120 @@
+//! The files of `deploy/` fit the program. `tests/real` gives them to the programs that they are for.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use clap::{CommandFactory as _, Parser as _};
+use orgdata_exporter::commands::Cli;
+use serde_json::{Value, json};
+
+use crate::support::binary::launch;
+use crate::support::files::{array, below, bytes, documents, file, named, object, text, yaml};
+
+const NAME: &str = "orgdata-exporter";
+
+const CHART: &str = "deploy/helm/orgdata-exporter";
+
+/// Returns the variables that the program reads for its flags.
+fn variables() -> BTreeSet<String> {
+    let command = Cli::command();
+    let variables = command.get_arguments().filter_map(clap::Arg::get_env);
+    let names = variables.map(|name| name.to_str().unwrap().to_owned());
+    names.collect()
+}
+
+/// Returns the words of a text that are variables of the program.
+fn variables_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+    // Prose has the prefix alone.
+    let words = words.filter(|word| word.starts_with("ORGDATA_") && *word != "ORGDATA_");
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_chart_can_set_every_variable_in_one_place() {
+    let template = file(&format!("{CHART}/templates/_settings.tpl"));
+    let typed: BTreeSet<String> = template.split('"').flat_map(variables_in).collect();
+    let schema = yaml(&format!("{CHART}/values.schema.json"));
+    let free = schema["properties"]["settings"]["properties"].as_object();
+    let free: BTreeSet<String> = free.unwrap().keys().cloned().collect();
+    assert!(typed.is_disjoint(&free), "set twice: {typed:?}, {free:?}");
+    let mut chart = &typed | &free;
+    // Probes, Service and monitors expect this port.
+    chart.insert("ORGDATA_WEB_LISTEN_ADDRESS".to_owned());
+    let differing = &chart ^ &variables();
+    assert!(differing.is_empty(), "in {CHART}: {differing:?}");
+}
+
+#[test]
+fn variables_commands_and_versions_are_those_of_the_program() {
+    let directories = ["compose", "kubernetes", "recipes", "systemd"];
+    for (name, text) in directories
+        .map(|name| below(&format!("deploy/{name}")))
+        .concat()
+    {
+        let unknown = &variables_in(&text) - &variables();
+        assert!(unknown.is_empty(), "{name}: {unknown:?}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    for (name, line) in [
+        ("image/Dockerfile", "ARG VERSION="),
+        ("helm/orgdata-exporter/Chart.yaml", "\nversion: "),
+        ("helm/orgdata-exporter/Chart.yaml", "\nappVersion: "),
+        ("kubernetes/standalone.yaml", "orgdata-exporter:"),
+        ("kubernetes/sidecar.yaml", "orgdata-exporter:"),
+    ] {
+        let text = file(&format!("deploy/{name}")).replace('"', "");
+        assert!(text.contains(&format!("{line}{version}")), "{name}");
+    }
+    let simulator = &yaml("deploy/compose/compose.yaml")["services"]["simulator"];
+    for (list, skipped) in [
+        (&simulator["command"], 0),
+        (&simulator["healthcheck"]["test"], 2),
+    ] {
+        let words = array(list).iter().skip(skipped).map(text);
+        let words = [NAME.to_owned()].into_iter().chain(words);
+        Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Starts it as Kubernetes does: with the settings of the file, the two mounted paths elsewhere, and what a Service of that name adds.
+#[tokio::test]
+async fn the_settings_of_a_manifest_start_it_and_it_is_ready_without_the_api() {
+    for (name, set, list) in [
+        ("standalone", NAME, "containers"),
+        ("sidecar", "shop", "initContainers"),
+    ] {
+        let objects = documents(&file(&format!("deploy/kubernetes/{name}.yaml")));
+        let pod = &object(&objects, "StatefulSet", set)["spec"]["template"]["spec"];
+        let mut launch = launch(&["--web.listen-address=127.0.0.1:0"])
+            .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
+            .env("ORGDATA_EXPORTER_PORT", "tcp://10.0.0.1:10917")
+            .env("ORGDATA_EXPORTER_SERVICE_PORT_METRICS", "10917");
+        let [key, state] = ["api-key", "state.db"].map(|name| launch.dir().join(name));
+        fs::write(&key, "key\n").unwrap();
+        let mut max_size = Value::Null;
+        for variable in array(&named(&pod[list], NAME)["env"]) {
+            let [name, value] = ["name", "value"].map(|key| text(&variable[key]));
+            launch = match name.as_str() {
+                // Nothing listens there.
+                "ORGDATA_API_BASE_URL" => launch.env(&name, "http://127.0.0.1:9"),
+                "ORGDATA_API_KEY_FILE" => launch.env(&name, key.as_os_str()),
+                "ORGDATA_STATE_PATH" => launch.env(&name, state.as_os_str()),
+                _ => launch.env(&name, &value),
+            };
+            if name == "ORGDATA_STATE_MAX_SIZE" {
+                max_size = json!(value);
+            }
+        }
+        let mut exporter = launch.start();
+        let failed = |line: &str| line.contains("127.0.0.1:9");
+        exporter.stderr().until("a failed request", failed).await;
+        for page in ["/-/ready", "/-/healthy"] {
+            assert_eq!(exporter.get(page).await.0, 200, "{name}: {page}");
+        }
+        let shown = exporter.value("orgdata_state_max_size_bytes").await;
+        assert_eq!(shown, Some(bytes(&max_size) as f64), "{name}");
+        assert!(state.exists());
+        assert_eq!(exporter.stop().await, Some(0), "{name}");
+    }
+}
