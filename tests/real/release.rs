@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::files::{array, file, path, text, yaml};
-use crate::support::parts::{binary, output};
+use crate::support::parts::{binary, output, tool};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -206,4 +206,15 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     ));
     let stated = text(&document("provenance")["subject"][0]["digest"]["sha256"]);
     assert_eq!(digests, format!("{stated}\n{stated}\n"));
+}
+
+#[test]
+#[ignore = "needs actionlint"]
+fn the_linter_has_no_remark_on_the_workflows() {
+    let workflows = ["ci", "release"].map(|name| format!(".github/workflows/{name}.yaml"));
+    tool(
+        "actionlint",
+        &["-shellcheck=", &workflows[0], &workflows[1]],
+    )
+    .unwrap();
 }

@@ -1,7 +1,5 @@
 //! The Helm chart under the real Helm: every example is linted, rendered, accepted and usable, and what a chart promises beyond that.
 
-mod equal;
-mod notes;
 mod published;
 mod rendered;
 mod values;
@@ -250,39 +248,6 @@ fn a_parent_chart_can_have_it_twice_and_switch_one_off() {
     // Neither takes the other's pod.
     assert_ne!(east["spec"]["selector"], west["spec"]["selector"]);
     assert_eq!(of_kind(&objects, "StatefulSet").len(), 2);
-}
-
-#[test]
-#[ignore = "needs helm"]
-fn a_growing_state_evicts_no_pod() {
-    let limits = |feature: &str| {
-        let objects = example(feature);
-        pod(&objects)["containers"][0]["resources"]["limits"].clone()
-    };
-    assert_eq!(limits("base")["ephemeral-storage"], "128Mi");
-    // An emptyDir counts as ephemeral storage of the pod.
-    assert_eq!(limits("no-persistence"), json!({ "memory": "192Mi" }));
-    let state = pod(&example("no-persistence"))["volumes"][1].clone();
-    let wanted = json!({ "name": "state", "emptyDir": { "sizeLimit": "512Mi" } });
-    assert_eq!(state, wanted);
-}
-
-#[test]
-#[ignore = "needs helm"]
-fn the_collector_is_scheduled_like_the_exporter() {
-    for (feature, keys) in [
-        ("pod", "nodeSelector tolerations priorityClassName"),
-        ("image", "imagePullSecrets"),
-    ] {
-        let collector = "collector: {enabled: true}\n";
-        let objects = objects(&format!("{}{collector}", features()[feature]));
-        let collector = of_kind(&objects, "Deployment")[0];
-        let collector = &collector["spec"]["template"]["spec"];
-        for key in keys.split(' ') {
-            let (one, other) = (&pod(&objects)[key], &collector[key]);
-            assert!(!one.is_null() && one == other, "{key}: {one}, {other}");
-        }
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{BASE, CHART, NAME, features, object, objects, rendered};
-use crate::support::files::{array, text, yaml};
+use crate::support::files::array;
 use crate::support::parts::promtool;
 
 /// Returns the least that is needed with these values.
@@ -98,61 +98,16 @@ fn the_network_policy_opens_the_ports_that_the_exporter_connects_to() {
 }
 
 #[test]
-#[ignore = "needs helm"]
-fn without_alerts_there_is_no_rule_and_no_null() {
-    let rules = yaml("dashboards/alerts.yaml")["groups"][0]["rules"].clone();
-    let names: Vec<Value> = array(&rules)
-        .iter()
-        .map(|rule| rule["alert"].clone())
-        .collect();
-    let mut rule = json!({ "enabled": true, "disabled": names });
-    let kinds = |rule: &Value| {
-        let objects = objects(&with(&json!({ "prometheusRule": rule })));
-        let rules = objects
-            .into_iter()
-            .filter(|one| one["kind"] == "PrometheusRule");
-        rules
-            .map(|rule| rule["spec"]["groups"].clone())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(kinds(&rule), [Value::Null; 0]);
-    let own = json!([{ "record": "a", "expr": "1" }]);
-    rule["extraRules"] = own.clone();
-    let group = json!({ "name": "orgdata-exporter-extra", "rules": own });
-    assert_eq!(kinds(&rule), [json!([group])]);
-}
-
-#[test]
 #[ignore = "needs helm and promtool"]
-fn detections_are_switched_on_with_hours_and_types_of_the_user() {
-    let groups = |values: &str| {
-        let objects = objects(values);
-        object(&objects, "PrometheusRule", NAME)["spec"]["groups"].clone()
-    };
-    assert_eq!(array(&groups(&features()["prometheus-rule"])).len(), 1);
-    // The defaults are those of the file.
-    let on = json!({ "prometheusRule": { "enabled": true, "detections": { "enabled": true } } });
-    let mut of_file = yaml("dashboards/detections.yaml")["groups"][0].clone();
-    let detections = |groups: Value| {
-        let mut group = groups[1].clone();
-        for rule in group["rules"].as_array_mut().unwrap() {
-            rule["expr"] = json!(text(&rule["expr"]).trim());
-        }
-        group
-    };
-    for rule in of_file["rules"].as_array_mut().unwrap() {
-        rule["expr"] = json!(text(&rule["expr"]).trim());
-    }
-    assert_eq!(detections(groups(&with(&on))), of_file);
-
-    let changed = detections(groups(&features()["detections"]));
-    let shown = changed.to_string();
+fn detections_take_hours_and_types_of_the_user() {
+    let objects = objects(&features()["detections"]);
+    let rules = &object(&objects, "PrometheusRule", NAME)["spec"];
+    let shown = rules.to_string();
     for part in ["bool 18", "bool 5", "DEAL_DELETED|USER_ROLE_.+"] {
         assert!(shown.contains(part), "{part}");
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.yaml");
-    let rules = json!({ "groups": [changed] }).to_string();
-    std::fs::write(&file, rules).unwrap();
+    std::fs::write(&file, shown).unwrap();
     promtool(&["check", "rules", file.to_str().unwrap()]).expect(CHART);
 }
