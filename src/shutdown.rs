@@ -61,9 +61,7 @@ pub fn on_hangup(reload: impl Fn() + Clone + Send + 'static) {
     };
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            tracing::info!(
-                "SIGHUP: reloading the web configuration; the key file is read for every request, and other files only at start"
-            );
+            tracing::info!("SIGHUP: reloading the web configuration");
             // A file system may hang.
             let _ = tokio::task::spawn_blocking(reload.clone()).await;
         }

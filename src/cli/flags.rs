@@ -158,7 +158,7 @@ pub struct MetricsFlags {
     #[arg(id = "metrics.exclude-activity-types", long, value_name = "TYPE")]
     #[arg(value_delimiter = ',', value_parser = values::word)]
     pub exclude_activity_types: Vec<String>,
-    /// Delay between the first scrape of a series and the first scrape that shows its increase, so that increase() sees the increase. With two Prometheus servers, set it to at least the longer scrape interval. 0 disables it, as in demo
+    /// How long a new increase stays hidden from scrapers, so that increase() sees it. With two Prometheus servers, set it to at least the longer scrape interval. 0 disables it, as in demo
     #[arg(id = "metrics.zero-hold", long, value_name = "DURATION")]
     #[arg(default_value = "60s", value_parser = values::duration_or_zero)]
     pub zero_hold: Duration,

@@ -217,7 +217,7 @@ impl Ledger {
             }
             status.evicted += evicted;
         });
-        // What does not work now is soon enough later.
+        // Best effort; the next call retries.
         let _ = self.tidy();
         Ok(())
     }

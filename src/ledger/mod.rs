@@ -6,7 +6,7 @@
 //!
 //! Each file uses only those before it: `types` is what goes in and out, `schema` has the tables; `known`,
 //! `labels` and `outbox` each keep one of them with what is in memory of it; `file` is the file with its lock, `open` checks what is in it;
-//! then come `dead_letters`, `size`, and `commit` with the transaction; `beside` is for other processes, and `handle` for everybody else.
+//! then come `dead_letters`, `size`, and `commit` with the transaction; `beside` is for other processes, and `handle` for the rest of the program.
 
 mod beside;
 mod commit;

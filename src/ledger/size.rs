@@ -42,9 +42,9 @@ impl Size {
         usize::try_from(self.page).unwrap_or(usize::MAX)
     }
 
-    /// Reports whether one more page might not fit. Known ids alone do not fill the file, because they are pruned: only what goes
-    /// away again may pause the tail. A single record does not: if it is bad, the relay needs another one to tell that from a
-    /// collector that is broken.
+    /// Reports whether one more page might not fit. Known ids alone do not fill the file, because they are pruned: reading pauses only
+    /// for data that delivery will free. A single record does not pause it, because the sender needs a second one to tell a bad
+    /// record from a broken collector.
     pub(super) fn is_full(&self, status: &Status) -> bool {
         let file = (status.size_bytes + 2 * self.page).max(status.file_bytes);
         let log = status.log_bytes.max(self.log());
@@ -93,7 +93,7 @@ impl Size {
     }
 
     fn truncate_log(&self, file: &Connection, status: &mut Status) -> rusqlite::Result<()> {
-        // Not now is soon enough.
+        // Best effort: if a reader is in the way, the next call truncates the log.
         file.busy_timeout(Duration::ZERO)?;
         let is_blocked = file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         file.busy_timeout(BUSY)?;

@@ -12,7 +12,7 @@ use crate::health::Loop;
 use crate::util::{self, lock};
 
 descriptors! {
-    /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
+    /// 1 if the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
     /// log records). 0 before the first round; absent for a loop that is switched off.
     UP = "orgdata_up" ["loop"];
     /// When a round of a loop last succeeded, in seconds since the epoch; 0 before the first success.

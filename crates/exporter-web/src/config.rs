@@ -222,7 +222,7 @@ impl WebConfig {
         *last = Some(content);
     }
 
-    /// Logs what is in force, and uses what changes, for ever.
+    /// Logs the settings, and applies each change of the files. Never returns.
     pub(crate) async fn follow(&self) {
         let Some(path) = &self.0.path else {
             return std::future::pending().await;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use url::Url;
 
-const NO_ADDRESS: &str = "it is not an http or https address like https://api.example.com, up to and without /v1, and without user, password, query and fragment; the key belongs in --api.key-file or ORGDATA_API_KEY";
+const NO_ADDRESS: &str = "it is not an http or https address; give the URL before /v1, such as https://api.example.com, without user, password, query and fragment; the key belongs in --api.key-file or ORGDATA_API_KEY";
 
 /// The API's filters of the audit log listing. An empty one filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
