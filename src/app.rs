@@ -30,11 +30,11 @@ use crate::util::{self, lock};
 pub use failure::Failure;
 pub use scanning::scan_tickets;
 
-/// For how long, and how often, a state file that cannot be opened is tried again.
+/// How long, and at which interval, opening the state file is retried.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often queued dead letters are looked for.
+/// The interval at which queued dead letters are looked for.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// An exporter that has its ports, and is not running yet.
@@ -70,7 +70,7 @@ impl App {
         })
     }
 
-    /// Returns what it listens on.
+    /// Returns the addresses that it listens on.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
@@ -231,7 +231,7 @@ impl<S: Export + 'static> Parts<S> {
         while readers.join_next().await.is_some() {}
         sending.cancel();
         if !relay.is_finished() {
-            // The relay keeps to its own time limit; a bug in it must not keep the process.
+            // Delivery has its own time limit; a bug in it must not keep the process alive.
             let _ = tokio::time::timeout(settings.shutdown_grace * 2, relay).await;
         }
         if outcome.is_ok() {
@@ -241,7 +241,7 @@ impl<S: Export + 'static> Parts<S> {
     }
 }
 
-/// Opens the state file. If its disk fails, it may work again soon, and a supervisor may not be there.
+/// Opens the state file. Retries for a while if its disk fails, because there may be no supervisor that restarts the process.
 async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Failure> {
     let begun = Instant::now();
     let mut is_logged = false;

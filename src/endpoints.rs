@@ -53,19 +53,19 @@ struct Renderer {
     texts: Arc<Semaphore>,
 }
 
-/// What a client gets.
+/// A response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct View {
     audience: Audience,
     gzip: bool,
 }
 
-/// Who looks at what.
+/// The kind of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Audience {
     /// A scraper, which sees the first increase of a series after the hold.
     Scraper(Format),
-    /// Anybody else who looks at the metrics.
+    /// Any other reader of the metrics.
     Anybody(Format),
     /// A reader of the landing page.
     Reader,

@@ -1,8 +1,8 @@
 //! Liveness of the loops and readiness of the process. An outage of a peer affects neither.
 //!
-//! A loop says how long what it begins may take: a request, a call of the disk, a sleep. It is stuck if it says nothing for
-//! that time and a few minutes more. So a request that never ends, a disk that hangs, a lock and an endless computation are
-//! all noticed, and nothing has to run beside the loop.
+//! A loop announces the longest duration of each step: a request, a disk access, a sleep. It is stuck if the step takes a few
+//! minutes longer. So a request that never ends, a disk that hangs, a deadlock and an endless computation are all noticed, without
+//! a second task.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,14 +18,14 @@ pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
 /// The path that answers whether the exporter is set up.
 pub(crate) const READY_PATH: &str = "/-/ready";
 
-/// How long a loop may say nothing beyond the time that it asked for. No computation and no call of a disk that works
-/// takes as long.
+/// How much longer than announced a step may take. No computation takes that long, and no disk access unless the disk
+/// is broken.
 pub const SILENCE: Duration = Duration::from_secs(5 * 60);
 
 /// The maximum time of a request, or of all requests of a ticket scan: longer than all their pauses and attempts together.
 pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 
-/// The same for a request of the relay.
+/// The same for a request to the collector.
 pub const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
 
 labels! {
@@ -52,7 +52,7 @@ struct Inner {
     begun: Mutex<[Option<(Instant, Duration)>; Loop::ALL.len()]>,
 }
 
-/// A loop that says nothing.
+/// A stuck loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The loop.
@@ -106,7 +106,7 @@ impl Health {
         self.within(which, limit, request).await
     }
 
-    /// Waits for something that cannot hang, such as the end of a sleep.
+    /// Waits for something that cannot hang, such as a sleep.
     pub async fn waiting<F: Future>(&self, which: Loop, wait: F) -> F::Output {
         self.within(which, Duration::MAX, wait).await
     }

@@ -36,7 +36,7 @@ pub mod telemetry;
 pub mod tickets;
 pub mod util;
 
-// What has to hold for any bytes from outside, for `cargo test` and for the programs in `fuzz/`.
+// Checks that must hold for any bytes from outside, for `cargo test` and for the programs in `fuzz/`.
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 #[path = "tests/fuzz.rs"]
@@ -50,7 +50,7 @@ mod tests {
 
 #[cfg(test)]
 extern crate self as orgdata_exporter;
-// What the unit tests share with the other tests.
+// Shared by the unit tests and the other tests.
 #[cfg(test)]
 #[path = "../tests/support"]
 mod support {

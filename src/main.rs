@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let result = match parsed {
         Ok((cli, matches)) => run(cli, &matches),
         Err(error) if error.use_stderr() => Err(Failure::in_settings(cli::usage_error(&error))),
-        // Help and version. It does not matter if nothing reads them.
+        // Help and version. It is no error if nothing reads them.
         Err(help) => {
             let _ = help.print();
             Ok(())
@@ -93,7 +93,7 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 
 fn telemetry(flags: &Flags) -> Result<Telemetry, Failure> {
     let spans = span_provider(&cli::variable);
-    // Those with an effect on log records stopped the start, and that on spans is a warning of its own.
+    // A variable for log records that is wrong has already stopped the start, and one for spans has its own warning.
     let of_spans = spans.as_ref().err().cloned();
     let telemetry = Telemetry::install(flags.process.level, flags.process.format, spans)
         .map_err(|error| Failure::at_run_time(format!("cannot start the log: {error}")))?;

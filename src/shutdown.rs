@@ -22,7 +22,7 @@ pub fn on_signal() -> CancellationToken {
             return token;
         }
     };
-    // People send these to programs that would log more then. By default they end a process.
+    // By default these signals end a process, but some people send them to make a program log more.
     for kind in [SignalKind::user_defined1(), SignalKind::user_defined2()] {
         let _ = signal(kind);
     }
@@ -43,7 +43,7 @@ pub fn on_signal() -> CancellationToken {
         let _ = tokio::time::timeout(ECHO, echoes).await;
         next().await;
         tracing::warn!("second signal: exiting at once");
-        // The line is written meanwhile.
+        // The log line is written meanwhile.
         tokio::time::sleep(ECHO).await;
         std::process::exit(1);
     });

@@ -54,7 +54,7 @@ impl Telemetry {
     ) -> io::Result<Self> {
         let spans = spans.unwrap_or_else(|problem| {
             tokio::spawn(async move {
-                // The same variable may end the program in a moment, with an error that says the same.
+                // The same variable may also be a usage error, which is printed a moment later.
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 tracing::warn!("cannot export spans: {problem}; the exporter runs without them");
             });
@@ -78,7 +78,7 @@ impl Telemetry {
         let lines = tracing_subscriber::fmt::layer()
             .event_format(format)
             .with_writer(move || writer.clone())
-            // They would wait for a reader of standard error.
+            // These lines would wait for a reader of standard error.
             .log_internal_errors(false);
         // Only tests install a second subscriber, and theirs may stay.
         let _ = tracing_subscriber::registry()

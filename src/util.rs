@@ -55,7 +55,7 @@ pub(crate) fn shown_wait(wait: Duration) -> FormattedDuration {
     ))
 }
 
-/// Returns the end of a log message: what to do if trying again does not help.
+/// Returns the end of a log message: what to do if a retry cannot help.
 pub(crate) fn advice(must_act: bool) -> &'static str {
     if must_act {
         "; run \"orgdata-exporter check\" with the same flags"
@@ -91,7 +91,7 @@ impl<K> Default for Repeated<K> {
     }
 }
 
-// What a simulation replaces.
+// The parts that a simulation replaces.
 #[cfg(test)]
 #[path = "tests/simulation/clock.rs"]
 pub(crate) mod simulated;

@@ -10,7 +10,7 @@ use crate::health::Loop;
 use crate::metrics::Metrics;
 use crate::util::shown_duration;
 
-/// How often it is checked whether everything works, until it does.
+/// The interval at which the first success of all loops is looked for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Logs what the exporter will do and with which settings, and warns of records that it will not deliver.

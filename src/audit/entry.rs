@@ -14,7 +14,7 @@ use siphasher::sip::SipHasher13;
 use crate::ledger::{ActorRef, EventId, Seen};
 use crate::util::shown_id;
 
-/// An entry. What only an unknown one needs is not yet interpreted.
+/// An entry. Fields that only an unknown entry needs are interpreted later.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<'a> {
     /// Its identity: that of its id as written, or of its bytes.
@@ -155,7 +155,7 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Returns what is not as documented.
+    /// Returns how the entry violates the specification.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let Some(fields) = &self.fields else {
             return Some("the entry is not a JSON object");

@@ -49,7 +49,7 @@ impl<'a> Fetched<'a> {
             entry.seen = seen;
         }
         let (at, took) = (util::now(), requested.elapsed());
-        // `Date` has whole seconds: what was created in this one is not dated ahead.
+        // `Date` has whole seconds: an entry that was created within this second is not dated ahead.
         let end_of_second = answer.server_time.checked_add(SECOND).unwrap_or(at);
         let before = |time: Timestamp| time.checked_sub(took).unwrap_or(time);
         let page = Page {

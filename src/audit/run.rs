@@ -71,7 +71,7 @@ pub struct Tail {
 enum Outcome {
     /// A page.
     Page,
-    /// A page that is too large to be stored: fewer entries are requested.
+    /// The page is too large to be stored; the next request asks for fewer entries.
     TooLarge,
     /// The listing is empty, which says nothing.
     Nothing,
@@ -83,7 +83,7 @@ impl Tail {
     /// Returns a tail that continues where the ledger ends, and publishes what the ledger holds.
     ///
     /// # Errors
-    /// If the ledger holds what this version cannot read.
+    /// If this version cannot read the stored state.
     pub fn new(
         client: Client,
         ledger: LedgerHandle,
@@ -249,7 +249,7 @@ impl Tail {
         let answer = match self.health.request(Loop::Audit, answer).await {
             Ok(answer) => answer,
             Err(error) => {
-                // A pause that the API asks for says nothing about what was requested.
+                // If the API asks for a pause, the request itself may be fine.
                 if error.reason() != FailureReason::RateLimited {
                     use FailureReason as R;
                     let cause = match error.reason() {
@@ -434,7 +434,7 @@ impl Tail {
         }
     }
 
-    /// A pass or history that fails does not make the loop fail: what is new is read.
+    /// A pass or history that fails does not make the loop fail, because sweeps still read new entries.
     fn report(&mut self, error: &TailError, wait: Duration) {
         let (task, reason, loops) = (self.last, error.reason(), &self.metrics.loops);
         let is_disk = matches!(error, TailError::Ledger(_));

@@ -15,7 +15,7 @@ pub struct TailState {
     pub is_synced: bool,
     /// The newest time that the first sync met. An entry that is not newer may have been there before, and is never counted.
     pub watermark: Option<Timestamp>,
-    /// The oldest time that it met, if there was more below: what is not newer is history, if it is wanted.
+    /// The oldest time that it met, if there was more below: older entries are history, if `--audit.start` asks for it.
     pub oldest_synced: Option<Timestamp>,
     /// The last complete pass covered what is newer than this; that of the first sync to begin with.
     pub mark: Option<Timestamp>,
@@ -58,7 +58,7 @@ pub struct Walk {
     pub cursor_at: Timestamp,
     /// The page that it came with said that there is more.
     pub has_more: bool,
-    /// How often the listing has ended here in a row although there is to be more, and since when.
+    /// How often in a row the listing has ended here although the page before said that there is more, and since when.
     pub doubts: u32,
     /// As `doubts`.
     pub doubted_since: Timestamp,
@@ -75,7 +75,7 @@ pub struct Walk {
 pub struct Pass {
     /// Where it is.
     pub walk: Walk,
-    /// It takes what is newer: the mark, or the watermark if that is newer.
+    /// It takes entries that are newer than this: the mark, or the watermark if that is newer.
     pub floor: Timestamp,
     /// What the mark becomes.
     pub reaches: Timestamp,

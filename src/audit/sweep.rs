@@ -3,10 +3,10 @@
 //! **Identity decides, not time.** The ledger knows the id of every entry that was met, *settled* or not. Everything that was listed below a
 //! settled entry when it was settled is known too, or is left to a pass.
 //!
-//! - The *first sync* is the newest page of a new state file, or with new filters. What is not newer than its newest entry was there before: it
-//!   is not newer than the *watermark*, and is never counted. Neither is what is not newer than a pruned id.
+//! - The *first sync* is the newest page of a new state file, or with new filters. An entry that is not newer than its newest one was there before: it
+//!   is not newer than the *watermark*, and is never counted. Neither is an entry that is not newer than a pruned id.
 //! - A *sweep* only has to be fresh. It goes from the top down and takes what is unknown. A page whose last entry is settled ends it, and all
-//!   that is known is settled then. What stands above the first settled entry is live, an unknown entry below it is late. A sweep that does not
+//!   that is known is settled then. An unknown entry above the first settled one is live, one below it is late. A sweep that does not
 //!   get that far in a few pages is *cut*: it settles too, the exporter is *behind*, and the newest entries that were settled before are the
 //!   *edge*. It is in memory only.
 //! - A *pass* has to be complete. It goes from the top down to the *mark*, which is the re-read window before the last complete pass began, and
@@ -33,19 +33,19 @@ use crate::util::labels;
 
 /// The number of entries that a quiet sweep requests.
 const QUIET: u32 = 10;
-/// A page of a pass or of history has at least so many, or inclusive cursors would lead nowhere.
+/// The minimum number of entries to request: with fewer, an inclusive cursor would return only its own entry.
 const MIN_PAGE: u32 = 2;
 /// A sweep is cut after this many pages.
 const MAX_PAGES: u32 = 10;
 /// A sweep is cut after this many failures of a page below the first.
 const MAX_FAILURES: u32 = 3;
-/// A pass ends after this many entries in a entry that are older than it needs.
+/// A pass ends after this many entries in a row that are older than it needs.
 const ENOUGH_OLDER: u32 = 2_000;
 /// A pass that has not met the edge, and history, end after this many.
 const MAX_OLDER: u32 = 10_000;
 /// The end of the listing is believed if the cursor is at most this old: a cursor may have expired since.
 const FRESH: SignedDuration = SignedDuration::from_mins(10);
-/// Although the page before said that there is more, the end of the listing is believed after this time and so many answers.
+/// If a page ends the listing although the one before said that there is more, the exporter believes it after this time and this many answers.
 const DOUBT: (SignedDuration, u32) = (SignedDuration::from_mins(1), 8);
 /// A walk that is not complete after this time, and has failed this often, is given up.
 const MAX_TROUBLE: (SignedDuration, u32) = (SignedDuration::from_hours(24), 100);
@@ -80,7 +80,7 @@ pub(super) struct Page<'a> {
     pub entries: Vec<Entry<'a>>,
     /// The cursor of the next page.
     pub end: Option<String>,
-    /// There is to be more.
+    /// The page says that there are more entries.
     pub has_more: bool,
     /// The present: the API's clock, or this machine's if that is earlier.
     pub now: Timestamp,
@@ -119,12 +119,12 @@ pub enum Problem {
     /// It is not the page that was requested.
     #[error("the API no longer knows the cursor; the listing is read again from its top")]
     CursorLost,
-    /// A listing that is empty says nothing to a pass.
+    /// The listing is empty, which neither ends nor advances a pass.
     #[error("the listing is empty")]
     Empty,
 }
 
-/// What a failed request says.
+/// The kind of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The API rejected it, perhaps because of its cursor.
@@ -507,7 +507,7 @@ impl Walks {
         }
         let state = &mut self.state;
         let from = match state.mark {
-            // What lies between the mark and this page is history, because the filters have changed.
+            // Because the filters have changed, entries between the mark and this page are history.
             Some(mark) => Some(mark),
             None => (self.limits.start).from(self.limits.created_at.min(page.now)),
         };
@@ -581,7 +581,7 @@ impl Walks {
         sweep.taken += step.take.len();
         let (has_met, is_long) = (sweep.walk.has_met, sweep.pages >= self.limits.max_pages);
         self.learn(page, step);
-        // What was there before the first sync, below an entry of it, is not this walk's.
+        // Entries that were there before the first sync belong to the history, not to this walk.
         let is_old = |entry: &Entry<'_>| has_met && Some(entry.at) <= self.state.watermark;
         let is_known = page
             .entries
@@ -605,7 +605,7 @@ impl Walks {
         let as_of = self.sweep.take().map(|sweep| sweep.as_of);
         if std::mem::replace(&mut self.is_empty_once, true) {
             if !self.state.unsettled.is_empty() {
-                // What was below them had not been read.
+                // The entries below them had not been read.
                 self.settle(true, at, step);
             }
             step.must_save |= !self.state.was_empty;
@@ -681,12 +681,12 @@ impl Walks {
                 met.insert(entry.id);
             }
         }
-        // What is not newer than the first sync is history.
+        // Entries that are not newer than the first sync are history.
         let synced = self.state.watermark;
         let is_wanted = |entry: &Entry<'_>, has_met: bool| {
             (has_edge && !has_met) || (entry.at >= floor && Some(entry.at) > synced)
         };
-        // What a cut sweep left out is not late.
+        // Entries that a cut sweep left out are not late.
         let edge = &pass.edge;
         let is_ground = |entry: &Entry<'_>| {
             if has_edge {
@@ -733,7 +733,7 @@ impl Walks {
         Ok(())
     }
 
-    /// Begins a pass. What a sweep leaves out from now on is the next one's.
+    /// Begins a pass. The next pass reads what a sweep leaves out from now on.
     fn begin_pass(&mut self, page: &Page) {
         let newest = page.entries.iter().map(|entry| entry.at).max();
         let reaches = self.window_start(newest.map_or(page.now, |newest| newest.min(page.now)));

@@ -170,7 +170,7 @@ fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
 
 fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     let raw = &stored.letter.raw;
-    // In JSON, a line break can stand only between tokens, where a space does as well.
+    // In JSON, a line break can occur only between tokens, where a space is equivalent.
     let record = RawValue::from_string(raw.replace(['\n', '\r'], " "));
     let record = record.or_else(|_| to_raw_value(raw))?;
     serde_json::to_writer(&mut *out, &Line { stored, record })?;

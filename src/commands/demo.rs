@@ -89,7 +89,7 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
         _ => "Each line below is one audit event, delivered as a log record.".to_owned(),
     };
     let (app, note) = match App::bind(settings.clone()).await {
-        // Another demo or an exporter has the port. A failure for another reason comes again.
+        // Another demo or an exporter has the port. Any other failure occurs again with another port.
         Err(_) if any_port => {
             let (host, port) = (Ipv4Addr::LOCALHOST.to_string(), 0);
             settings.web.listen_addresses = vec![ListenAddress { host, port }];

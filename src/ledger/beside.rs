@@ -9,20 +9,20 @@ use rusqlite::Connection;
 use super::file::{OpenError, StateFile, check_regular, probe, with_suffix};
 use super::open::{self, check_application, connect};
 
-/// What can be said of a state file without opening it as the exporter does.
+/// What is known of a state file that the exporter may have open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     /// Another process has it.
     pub is_locked: bool,
     /// The bytes that it can have: those it has, and those that are free on its disk. `None` if the disk does not say.
     pub room: Option<u64>,
-    /// Of these, the free ones.
+    /// The free bytes of the disk.
     pub free: Option<u64>,
     /// What is in it; `None` if it is missing or empty and can be created.
     pub content: Option<Summary>,
 }
 
-/// What a state file says to a user.
+/// The contents of a state file, for a user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// The organization's id, once known.

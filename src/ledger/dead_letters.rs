@@ -30,7 +30,7 @@ pub struct DeadLetter {
     pub arrived_at: Timestamp,
     /// Why.
     pub reason: DeadReason,
-    /// What the collector or the parser said.
+    /// The message of the collector or the parser.
     pub message: String,
     /// What the record stands for.
     pub kind: RecordKind,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::schema::APPLICATION_ID;
 use super::way_out;
 
-/// What is added to the name of a damaged file.
+/// The suffix of the name of a damaged file.
 const DAMAGED: &str = ".damaged";
 
 /// Where SQLite's header has the application id.
@@ -48,7 +48,7 @@ pub enum OpenError {
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The message of SQLite.
         error: rusqlite::Error,
     },
 }
@@ -140,7 +140,7 @@ impl OpenError {
     /// The file, or one beside it, could not be opened, locked or renamed.
     pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
         use rustix::io::Errno as E;
-        // They stay until the user changes something. Anything else may pass.
+        // These errors stay until the user changes something. Any other one may be transient.
         let lasting = [E::NOENT, E::ACCESS, E::PERM, E::ISDIR, E::NOTDIR, E::ROFS];
         let lasting = lasting.into_iter().chain([E::NAMETOOLONG, E::LOOP]);
         if lasting

@@ -95,7 +95,7 @@ impl LedgerHandle {
     pub fn wait_since(&self, since: Option<Timestamp>) {
         let mut waiting = lock(&self.inner.waiting_since);
         let before = *waiting;
-        // What is to be read next must not make records wait again.
+        // Entries that are read next must not make records wait again.
         *waiting = since.map(|since| before.unwrap_or(since));
         if before.is_some() && since.is_none() {
             self.inner.outbox_grew.notify_one();
@@ -117,7 +117,7 @@ impl LedgerHandle {
     }
 
     /// Completes when this process must end, and returns why: the file is damaged, another process has opened it, or it was deleted or
-    /// replaced. In the last case what is in it can still be sent.
+    /// replaced. In the last case, its records can still be sent.
     pub async fn fatal_error(&self) -> LedgerError {
         self.inner.fatal.wait().await.clone()
     }

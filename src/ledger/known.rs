@@ -68,7 +68,7 @@ impl Known {
             self.unsettled.extend(ids);
         }
         if commit.settles {
-            // The smaller set moves.
+            // Move the smaller set.
             if self.unsettled.len() > self.settled.len() {
                 std::mem::swap(&mut self.unsettled, &mut self.settled);
             }

@@ -1,4 +1,4 @@
-//! Under which label an event is counted. What was counted under a label stays there.
+//! The label under which an event is counted. A counted event never moves to another label.
 //!
 //! An actor gets a label while there is room, and keeps it: a start loads the labels in the file, and those that were active
 //! last if `--metrics.max-actors` is now lower. So the file never holds more actors than the highest limit it was used with.

@@ -124,7 +124,7 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
     Ok(())
 }
 
-/// Returns what is damaged in a file of ours. Any other error stays one, and so does that of a disk that cannot be read.
+/// Returns what is damaged in a file of this program. Any other error is returned as it is, also that of a disk that cannot be read.
 pub(super) fn damage(file: &StateFile, error: OpenError) -> Result<String, OpenError> {
     let what = match &error {
         OpenError::Sqlite { error, .. } if is_damage(error) => error.to_string(),
@@ -145,7 +145,7 @@ pub(super) fn is_damaged(file: &StateFile) -> io::Result<bool> {
     Ok(checked.is_err_and(|error| is_damage(&error)))
 }
 
-/// Reports whether SQLite finds the file damaged, or a table or a value is not what it has to be.
+/// Reports whether SQLite finds the file damaged, or a table or a value is invalid.
 fn is_damage(error: &rusqlite::Error) -> bool {
     use ErrorCode as Code;
     matches!(

@@ -71,7 +71,7 @@ pub struct OutboxRecord {
 pub struct Settled {
     /// The oldest ones, in the order of [`LedgerHandle::outbox_batch`](super::LedgerHandle::outbox_batch), or a witness.
     pub records: Vec<OutboxRecord>,
-    /// It was sent before its turn.
+    /// The record was sent out of order.
     pub is_witness: bool,
     /// Why they were rejected for good, and what the collector said; `None` if they were delivered.
     pub rejected: Option<(DeadReason, String)>,
@@ -182,7 +182,7 @@ impl Outbox {
             transaction
                 .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1 AND records > ?2")?
                 .execute(position)?;
-            // To write the position first would take room that a full disk does not have.
+            // Writing the position first would take room that a full disk does not have.
             transaction
                 .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= ?2")?
                 .execute(position)?;
@@ -223,7 +223,7 @@ pub(super) fn push<'a>(
     Ok(count)
 }
 
-/// Takes out a record that left before its turn: its page is written again.
+/// Removes a record that was sent out of order: its page is written again.
 fn take_out(transaction: &Transaction<'_>, witness: &OutboxRecord) -> Result<(), LedgerError> {
     let OutboxPosition { page, index } = witness.position;
     let mut open = open_page(transaction, page)?.unwrap_or_default();

@@ -107,7 +107,7 @@ CREATE INDEX dead_letters_queued ON dead_letters (queued);
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(super::BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // What Prometheus has seen must survive a power failure.
+    // A value that Prometheus has seen must survive a power failure.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "wal_autocheckpoint", WAL_BYTES / 4096)?;
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES)?;
@@ -118,8 +118,7 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reports whether the file has no tables yet. A file that has a version or an application belongs to another program: ours begins with
-/// neither.
+/// Reports whether the file has no tables yet. A file without tables but with a version or an application id belongs to another program.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(
         "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema) AND user_version = 0 AND application_id = 0

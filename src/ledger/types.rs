@@ -60,7 +60,7 @@ pub struct Prune {
     pub met: EventIds,
 }
 
-/// Who did it, as far as the entry says.
+/// The actor, if the entry names one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ActorRef {
     /// The user's id as text.
@@ -144,9 +144,9 @@ labels! {
 pub struct Gap {
     /// Why.
     pub reason: GapReason,
-    /// After this time, as far as known.
+    /// The beginning of the gap, if known.
     pub from: Option<Timestamp>,
-    /// Before this time, as far as known.
+    /// The end of the gap, if known.
     pub to: Option<Timestamp>,
     /// A sentence for an operator.
     pub message: String,

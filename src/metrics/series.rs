@@ -76,7 +76,7 @@ impl Scrapes {
         if last.is_none_or(|last| began.duration_since(*last) >= self.hold / 32) {
             self.began.push_back(began);
         }
-        // Of those that are long ago, only the last one matters.
+        // Of the scrapes that are longer ago than the hold, only the last one matters.
         let is_long_ago = |next: &Instant| began.duration_since(*next) >= self.hold;
         while self.began.get(1).is_some_and(is_long_ago) {
             self.began.pop_front();

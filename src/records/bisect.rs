@@ -51,7 +51,7 @@ enum Step {
     Suspect,
 }
 
-/// What becomes of the records that were sent.
+/// The outcome for the records that were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// They stay in the outbox.

@@ -40,7 +40,7 @@ const TEAM_REQUEST: Allowed = Allowed::Members(&[
     ("teamRequestType", NAMED),
 ]);
 
-/// What is left of an entry without its users: the fields that the specification names.
+/// The fields of an entry that remain without its users: those that the specification names.
 const WITHOUT_USERS: Allowed = Allowed::Members(&[
     ("id", Allowed::Scalar),
     ("type", Allowed::Scalar),
@@ -224,7 +224,7 @@ fn as_text<'a>(found: &'a Found<'_>, field: Field) -> Scalar<'a> {
     found.get(field).to_text().into()
 }
 
-/// Returns the known ones of first and last name of the actor.
+/// Returns the actor's first and last name, as far as they are known.
 fn full_name(found: &Found<'_>) -> Option<String> {
     let name = |field| found.text(field).map(str::trim).filter(|n| !n.is_empty());
     let names = [Field::ActorFirstName, Field::ActorLastName].map(name);

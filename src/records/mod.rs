@@ -1,4 +1,4 @@
-//! Log records: what they are made of, and their delivery from the outbox to the collector.
+//! Log records: their fields, and their delivery from the outbox to the collector.
 
 mod bisect;
 mod fields;
@@ -70,7 +70,7 @@ impl Delivery {
         }
     }
 
-    /// Returns what surrounds the records of an instance in a request.
+    /// Returns the resource and scope around the records of an instance in a request.
     pub(crate) fn envelope(&self, instance_id: &str) -> Envelope {
         let mut resource = self.resource.clone();
         let id = resource.entry("service.instance.id".to_owned());
@@ -79,7 +79,7 @@ impl Delivery {
     }
 }
 
-/// Returns what the exporter says of itself.
+/// Returns the attributes that identify the exporter.
 pub(crate) fn own_resource() -> [(&'static str, &'static str); 2] {
     [
         ("service.name", "orgdata-exporter"),

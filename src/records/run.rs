@@ -1,4 +1,4 @@
-//! The loop: sends what [`Bisect`] names, and writes to the outbox what became of it.
+//! The loop: sends the records that [`Bisect`] names, and writes the outcome to the outbox.
 //!
 //! One request is under way at a time. Its outcome is written before the next one is sent, so a crash repeats at most one
 //! request. An empty request, at the start and once a minute while nothing waits, shows whether the collector is there: any
@@ -92,7 +92,7 @@ impl<S: Export + 'static> Relay<S> {
         }
     }
 
-    /// Delivers until `shutdown`, and then for at most `grace`. What is left stays in the outbox.
+    /// Delivers until `shutdown`, and then for at most `grace`. The remaining records stay in the outbox.
     pub async fn run(mut self, health: Health, shutdown: CancellationToken, grace: Duration) {
         let _watched = health.watched(Loop::Otlp);
         self.health = health;
@@ -234,7 +234,7 @@ impl<S: Export + 'static> Relay<S> {
         }
     }
 
-    /// Counts and reports what became of the records, and keeps it to be written.
+    /// Counts and reports the outcome for the records, and keeps it until it is written.
     fn settled(
         &mut self,
         records: Vec<OutboxRecord>,

@@ -50,7 +50,7 @@ impl Counts {
         {
             self.closed[window] += 1;
             if let Some(created) = created {
-                // One that was closed before it was created took no time.
+                // If the times are in the wrong order, the duration is 0.
                 let seconds = closed.duration_since(created).as_secs().max(0);
                 self.seconds[window].push(u32::try_from(seconds).unwrap_or(u32::MAX));
             }

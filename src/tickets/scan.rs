@@ -161,7 +161,7 @@ impl Scanner {
         let (mut page, mut limit) = self.page(client, 0).await?;
         let (now, total) = (page.server_time, page.total_count);
         let mut aggregate = Aggregate::new(&self.settings, now, total.unwrap_or(0));
-        // What looked wrong first.
+        // The first sign that a ticket moved.
         let mut doubt = (!overlaps).then_some(Doubt::OffsetIgnored);
         // The row that the next page should start with.
         let (mut pages, mut offset, mut overlap) = (0, 0_u64, None);
@@ -226,15 +226,15 @@ impl Scanner {
         }
     }
 
-    /// Refuses the tickets of another organization, and remembers that of the first ones.
+    /// Rejects tickets of another organization, and remembers the organization of the first ones.
     fn check_organization(&mut self, named: &[i64]) -> Result<(), OtherOrganization> {
         let found = OtherOrganization::check(named, self.organization.as_deref())?;
         self.organization = self.organization.take().or(found.map(|id| id.to_string()));
         Ok(())
     }
 
-    /// Requests a page, a smaller one if its size may be why it does not come, and returns it with its limit. The scan goes
-    /// on after a pause that the API asks for: another one would begin with the first page.
+    /// Requests a page and returns it with its limit. Requests a smaller page if the size may be the cause of a failure. Waits if the API
+    /// asks for a pause, because a new scan would begin with the first page.
     async fn page(&mut self, client: &Client, offset: u64) -> Result<(TicketPage, u32), ApiError> {
         use FailureReason as R;
         let (mut limit, mut tries) = (self.limit, 1);
@@ -246,7 +246,7 @@ impl Scanner {
                 }
                 Err(error) => error,
             };
-            // The client would not send another request now, so the error would be that of the pause.
+            // During a pause the client sends no request and returns the error of the pause.
             let is_paused = error.retry_after() > Some(LONGEST_WAIT);
             match error.reason() {
                 _ if tries == PAGE_TRIES => return Err(error),

@@ -58,8 +58,7 @@ trait Field<'a>: Sized {
 
 type Deals<'a> = Bounded<LinkedDeal<'a>, MAX_LINKED_DEALS>;
 
-/// A time; `None` if it is one of those by which some systems say that there is none: the epoch and earlier times, and the
-/// last day of the year 9999.
+/// A time. `None` for the values that some systems use for "no time": the epoch and earlier, and the last day of the year 9999.
 #[derive(Debug)]
 pub(super) struct Date {
     at: Option<Timestamp>,

@@ -272,7 +272,7 @@ impl Observer for Seen {
             let is_about_limit = name.as_str().contains("ratelimit") || *name == RETRY_AFTER;
             if is_about_limit || name.as_str().contains("rate-limit") {
                 let value = value.to_str().unwrap_or_default();
-                // Only a number is sure to say nothing else.
+                // Other values might contain data of the organization.
                 let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
                 let value = if is_number && value.len() < 12 {
                     value

@@ -16,7 +16,7 @@ use crate::util::{counted, shown_duration};
 
 const LISTING: Endpoint = Endpoint::AuditLogs;
 
-/// So many entries in a row show an order.
+/// The number of entries in a row that are enough to show an order.
 const ENOUGH: usize = 9;
 
 /// What is kept of a page.
@@ -87,7 +87,7 @@ async fn questions(asker: &Asker<'_>, top: &Look, findings: &mut Vec<Finding>) -
         }
         page => page?,
     };
-    // A clock that is wrong is named by itself.
+    // The line `clock` reports a wrong clock.
     let date = asker.seen.clock().filter(|ahead| ahead.abs() <= MAX_CLOCK);
     let date = date.map(|_| page.at);
     findings.push(("times", times(&page, date)));
@@ -102,7 +102,7 @@ async fn questions(asker: &Asker<'_>, top: &Look, findings: &mut Vec<Finding>) -
     findings.push(("ids", ids([top, &page, &again])));
     findings.push(("late", late(&page, &again)));
 
-    // Entries come and go, so what looks wrong has to look wrong twice.
+    // Entries come and go, so a violation must be seen twice.
     let expected = top.expected(&page);
     let is_there = |look: &Option<Look>| {
         expected.is_some_and(|id| look.as_ref().is_some_and(|look| look.has(id)))

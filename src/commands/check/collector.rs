@@ -1,7 +1,7 @@
 //! The collectors of log records and of spans: a request with nothing in it, with the protocol, TLS and headers of the exporter.
 //!
-//! A collector that is not there is a warning, because the exporter works without it. Any answer that is not about connection, key or
-//! endpoint says that it is there.
+//! An unreachable collector is a warning, because the exporter works without it. Any answer that is not about connection, credentials or
+//! endpoint shows that the collector is there.
 
 use bytes::Bytes;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
@@ -44,7 +44,7 @@ pub(super) async fn traces() -> Option<Outcome> {
     Some(warning(format!("{problem}; {so}")).in_json(anonymous))
 }
 
-/// Sends a request without `what` to a collector, which `settings` decide about.
+/// Sends a request without `what` to the collector of these settings.
 async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
     let (mut shortened, whole) = (connection.clone(), connection.timeout);
     shortened.timeout = whole.min(MAX_TIME);

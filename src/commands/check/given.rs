@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, CommandFactory as _};
 
 use crate::commands::Cli;
 
-/// What stands for a value that is not shown.
+/// The placeholder for a value that is not shown.
 const HIDDEN: &str = "(not shown)";
 
 /// The kinds of values that say nothing of an organization, a person or an address.
@@ -28,7 +28,7 @@ pub(super) fn settings(given: &ArgMatches) -> Vec<String> {
     })
 }
 
-/// Returns the same without what identifies anybody.
+/// Returns the same without names, addresses and ids.
 pub(super) fn anonymous(given: &ArgMatches) -> Vec<String> {
     lines(given, |kind, value| match PLAIN.contains(&kind) {
         true => value,

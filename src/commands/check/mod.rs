@@ -51,7 +51,7 @@ enum ReportFormat {
 enum Level {
     #[default]
     Good,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
     /// The exporter would work, but not as it should.
     Warning,
@@ -97,7 +97,7 @@ fn fails(said: impl Display) -> Outcome {
     warning(format!("does not hold: {said}"))
 }
 
-/// It cannot be told whether an assumption holds, and why not.
+/// It is unknown whether an assumption holds; the text says why.
 fn cannot_tell(why: impl Display) -> Outcome {
     unknown(format!("cannot tell: {why}"))
 }

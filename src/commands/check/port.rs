@@ -14,10 +14,10 @@ use crate::commands::healthcheck::{Answer, get, url_of};
 /// How often an exporter is asked: the alert of one that wants a certificate may be lost when it closes the connection.
 const TRIES: u32 = 5;
 
-/// Who has the addresses.
+/// The program that has the addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
-    /// No program: it is free.
+    /// None: they are free.
     None,
     /// An exporter, or a server that asks for a password or a certificate as it may do.
     Exporter,
@@ -31,7 +31,7 @@ pub(super) async fn find(settings: &ExporterSettings) -> Holder {
     let Err(error) = bind(web, config()).await else {
         return Holder::None;
     };
-    // If each one is free alone, one was given twice.
+    // If each address can be bound alone, one was given twice.
     let mut worst = Holder::None;
     for address in &web.listen_addresses {
         let listen_addresses = vec![address.clone()];

@@ -38,7 +38,7 @@ pub(super) struct Listing {
     /// How long a page may fail.
     patience: Duration,
     cursor: Option<String>,
-    /// The page before said that there are more entries, as is assumed of the first page.
+    /// The page before said that there are more entries. Assumed at the top of the listing.
     has_more: bool,
     doubts: u32,
     restarts: u32,
@@ -127,7 +127,7 @@ impl Listing {
         at
     }
 
-    /// Reports whether there is no entry where there should be one. An end that is met again after a restart is believed.
+    /// Reports whether the page is empty although there should be more. If that happens again from the top, the listing ends there.
     fn is_doubtful(&self, page: &AuditPage) -> bool {
         let is_end = page.end_cursor.is_none() && page.is_empty()
             || page.end_cursor.is_some() && page.end_cursor == self.cursor;
@@ -143,7 +143,7 @@ impl Listing {
         self.cursor.clone_from(&page.end_cursor);
     }
 
-    /// Begins again at the top. What was read before is met again.
+    /// Begins again at the top of the listing.
     fn restart(&mut self) {
         (self.cursor, self.has_more, self.older) = (None, true, 0);
         self.restarts += 1;

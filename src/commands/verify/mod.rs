@@ -423,7 +423,7 @@ impl Verify {
         walked.and(sent)
     }
 
-    /// Sends what waits.
+    /// Sends the records that wait.
     async fn send(&mut self) -> Result<(), String> {
         let Some(sending) = &mut self.sending else {
             return Ok(());

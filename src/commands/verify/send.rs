@@ -17,7 +17,7 @@ use crate::ledger::{Encode, RawRecord, RecordKind};
 use crate::records::{Delivery, MAX_REQUEST};
 use crate::util::shown_wait;
 
-/// So many bytes of records are kept to be sent oldest first: the API lists the newest first.
+/// The maximum size of the records in memory, in bytes. They are kept because the API lists the newest first, and the oldest are sent first.
 const MAX_KEPT: usize = 64 << 20;
 
 /// After this many rejected records without an accepted one, the others are not sent.
@@ -36,7 +36,7 @@ pub(super) struct Sending {
     /// Records that the collector accepted, and that it rejected.
     pub(super) accepted: u64,
     pub(super) rejected: u64,
-    /// The ids of records that it rejected, none if it did not name them, and what it said.
+    /// The ids of the records that it rejected (empty if it did not name them), and its message.
     pub(super) rejections: Vec<(Option<String>, String)>,
 }
 
@@ -81,7 +81,7 @@ impl Sending {
         self.bytes >= MAX_KEPT
     }
 
-    /// Sends what waits.
+    /// Sends the records that wait.
     ///
     /// # Errors
     /// If the collector takes nothing for longer than the patience, or rejects everything.
@@ -89,7 +89,7 @@ impl Sending {
         let mut records = std::mem::take(&mut self.waiting);
         records.reverse();
         self.bytes = 0;
-        // Stores like Loki reject what is much older than the newest record of an instance, and these are older than those sent before.
+        // Stores like Loki reject records that are much older than the newest one of an instance, and these are older than those sent before.
         let envelope = self.delivery.envelope(&Uuid::new_v4().to_string());
         let mut rest = &records[..];
         while !rest.is_empty() {
