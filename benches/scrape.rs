@@ -214,7 +214,7 @@ async fn over_http(series: usize) {
         ..Changes::default()
     });
     let args = WebArgs {
-        listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+        listen_addresses: vec!["127.0.0.1:0".to_owned()],
 
         config_file: None,
         telemetry_path: "/metrics".to_owned(),

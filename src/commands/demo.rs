@@ -1,12 +1,10 @@
 //! The command `demo`: the exporter with a simulator inside, on loopback, without configuration.
 
 use std::io::Write as _;
-use std::net::Ipv4Addr;
 
 use bytes::Bytes;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use exporter_web::ListenAddress;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use orgdata_api::KEY_VARIABLE;
@@ -91,8 +89,7 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
     let (app, note) = match App::bind(settings.clone()).await {
         // Another demo or an exporter has the port. Any other failure occurs again with another port.
         Err(_) if any_port => {
-            let (host, port) = (Ipv4Addr::LOCALHOST.to_string(), 0);
-            settings.web.listen_addresses = vec![ListenAddress { host, port }];
+            settings.web.listen_addresses = vec!["127.0.0.1:0".to_owned()];
             (App::bind(settings).await?, " (port 10917 is in use)")
         }
         bound => (bound?, ""),

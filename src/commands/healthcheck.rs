@@ -4,7 +4,6 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use clap::Args;
-use exporter_web::ListenAddress;
 use http::StatusCode;
 use reqwest::Client;
 use url::{Position, Url};
@@ -23,8 +22,8 @@ const MAX_WORDS: usize = 200;
 pub struct HealthcheckArgs {
     /// The exporter's listen address; if there are several, the first is used
     #[arg(id = "web.listen-address", long, value_name = "ADDRESS")]
-    #[arg(value_delimiter = ',')]
-    listen_addresses: Vec<ListenAddress>,
+    #[arg(value_delimiter = ',', value_parser = exporter_web::listen_address)]
+    listen_addresses: Vec<String>,
     /// Ask this address instead; /-/healthy is added if it has no path
     // Not parsed by clap, whose error would repeat a password in it.
     #[arg(long, value_name = "URL")]
@@ -61,7 +60,9 @@ impl HealthcheckArgs {
     fn target(&self) -> Result<Url, String> {
         let (flag, text) = match (&self.url, self.listen_addresses.first()) {
             (Some(url), _) => ("--url", url.clone()),
-            (None, Some(address)) if address.port > 0 => ("--web.listen-address", url_of(address)),
+            (None, Some(address)) if !address.ends_with(":0") => {
+                ("--web.listen-address", url_of(address))
+            }
             _ => return Err("--web.listen-address has no port to ask; give --url".to_owned()),
         };
         let url = Url::parse(&text).ok();
@@ -86,10 +87,13 @@ pub(super) enum Answer {
 }
 
 /// Returns where a server with this listen address can be reached from its own machine.
-pub(super) fn url_of(ListenAddress { host, port }: &ListenAddress) -> String {
-    let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
-    let host = if every_interface { "127.0.0.1" } else { host };
-    format!("http://{host}:{port}")
+pub(super) fn url_of(address: &str) -> String {
+    let mut every_interface = ["0.0.0.0:", "[::]:", ":"].into_iter();
+    let port = every_interface.find_map(|host| address.strip_prefix(host));
+    match port {
+        Some(port) => format!("http://127.0.0.1:{port}"),
+        None => format!("http://{address}"),
+    }
 }
 
 /// Sends a request over HTTP, and over TLS if the server does not speak it.

@@ -11,11 +11,11 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use axum::http::header::{HeaderName, HeaderValue};
+use axum::http::HeaderMap;
 use serde::Deserialize;
 
-use crate::auth::{self, PasswordVerifier, Users};
-use crate::tls::{ClientAuth, PemFiles, Tls, TlsSection};
+use crate::auth::Users;
+use crate::tls::{Tls, TlsSection};
 use crate::{lock, read_file};
 
 /// The time between two readings of the files.
@@ -34,28 +34,20 @@ struct Shared {
     /// `None` without a file.
     path: Option<PathBuf>,
     current: ArcSwap<Current>,
-    /// The files as they were last used, or reported as wrong.
-    last: Mutex<Option<Result<Content, String>>>,
-    passwords: PasswordVerifier,
+    /// What was in the files when they were last used, or reported as wrong.
+    content: Mutex<Vec<u8>>,
 }
 
-/// What one file asks for.
-#[derive(Debug, Default)]
+/// What the file asks for.
+#[derive(Default)]
 pub(crate) struct Current {
     pub(crate) tls: Option<Tls>,
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) users: Users,
+    pub(crate) headers: HeaderMap,
+    pub(crate) users: Arc<Users>,
 }
 
-/// The configuration file and the files that it names.
-#[derive(Default, PartialEq)]
-struct Content {
-    sections: Sections,
-    pem_files: PemFiles,
-}
-
-/// The sections of the file.
-#[derive(Default, Deserialize, PartialEq)]
+/// The file, as it is written.
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Sections {
     tls_server_config: Option<TlsSection>,
@@ -63,30 +55,12 @@ struct Sections {
     basic_auth_users: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Default, Deserialize, PartialEq)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HttpSection {
-    /// It has no effect.
-    http2: Option<bool>,
+    #[serde(rename = "http2")]
+    _without_effect: Option<bool>,
     headers: Option<BTreeMap<String, String>>,
-}
-
-// === impl Content ===
-
-impl Content {
-    fn read(path: &Path) -> Result<Self, String> {
-        let text = read_file(path);
-        let text = text.and_then(|text| String::from_utf8(text).map_err(io::Error::other));
-        let text = text.map_err(|error| format!("cannot read the file: {error}"))?;
-        let sections = Sections::parse(&text)?;
-        let directory = path.parent().unwrap_or(Path::new(""));
-        let tls = sections.tls_server_config.as_ref();
-        let pem_files = tls.map(|tls| tls.read(directory)).transpose()?;
-        Ok(Self {
-            sections,
-            pem_files: pem_files.unwrap_or_default(),
-        })
-    }
 }
 
 // === impl Sections ===
@@ -108,56 +82,56 @@ impl Sections {
     }
 }
 
-// === impl Current ===
+// === impl HttpSection ===
 
-impl Current {
-    fn new(
-        Content {
-            sections,
-            pem_files,
-        }: &Content,
-    ) -> Result<Self, String> {
-        let tls = sections.tls_server_config.as_ref();
-        let http = sections.http_server_config.as_ref();
-        let headers = http.and_then(|http| http.headers.as_ref());
-        let users = sections.basic_auth_users.iter().flatten();
-        let current = Self {
-            tls: tls.map(|tls| Tls::new(tls, pem_files)).transpose()?,
-            headers: headers.map_or(Ok(Vec::new()), parse_headers)?,
-            users: users
-                .map(|(name, hash)| (name.clone(), hash.as_str().into()))
-                .collect(),
-        };
-        auth::check_hashes(&current.users)?;
-        Ok(current)
-    }
-
-    fn log(&self, path: &Path) {
-        let client_auth = self.tls.as_ref().map(|tls| tls.client_auth);
-        tracing::info!(
-            file = %path.display(),
-            tls = client_auth.is_some(),
-            client_certificates = client_auth.is_some_and(|it| it != ClientAuth::Off),
-            basic_auth = !self.users.is_empty(),
-            "web configuration loaded"
-        );
-    }
-}
-
-fn parse_headers(
-    given: &BTreeMap<String, String>,
-) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
-    let given = given.iter().filter(|(_, value)| !value.is_empty());
-    let headers = given.map(|(name, value)| {
-        match (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+impl HttpSection {
+    fn headers(&self) -> Result<HeaderMap, String> {
+        let given = self.headers.iter().flatten();
+        let given = given.filter(|(_, value)| !value.is_empty());
+        let headers = given.map(|(name, value)| match (name.try_into(), value.try_into()) {
             (Ok(name), Ok(value)) => Ok((name, value)),
             _ => Err(format!(
                 "http_server_config.headers.{}: a header has a name of letters, digits and -, and one line of text",
                 name.escape_debug()
             )),
-        }
-    });
-    headers.collect()
+        });
+        headers.collect()
+    }
+}
+
+// === impl Current ===
+
+impl Current {
+    /// Reads the file and those that it names, and adds what is in them to `content`.
+    fn read(path: &Path, content: &mut Vec<u8>) -> Result<Self, String> {
+        let mut read = |path: &Path| {
+            let bytes = read_file(path)?;
+            content.extend_from_slice(&bytes);
+            Ok(bytes)
+        };
+        let text = read(path).and_then(|text| String::from_utf8(text).map_err(io::Error::other));
+        let text = text.map_err(|error| format!("cannot read the file: {error}"))?;
+        let sections = Sections::parse(&text)?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let tls = sections.tls_server_config;
+        let tls = tls.map(|tls| tls.load(|name| read(&directory.join(name))));
+        let http = sections.http_server_config.unwrap_or_default();
+        Ok(Self {
+            tls: tls.transpose()?,
+            headers: http.headers()?,
+            users: Users::new(sections.basic_auth_users.unwrap_or_default())?.into(),
+        })
+    }
+
+    fn log(&self, path: &Path) {
+        tracing::info!(
+            file = %path.display(),
+            tls = self.tls.is_some(),
+            client_certificates = self.tls.as_ref().is_some_and(|tls| tls.verifies_clients),
+            basic_auth = !self.users.is_empty(),
+            "web configuration loaded"
+        );
+    }
 }
 
 // === impl WebConfig ===
@@ -175,19 +149,13 @@ impl WebConfig {
     /// # Errors
     /// One line that says what cannot be used in it, or in a file that it names, and what to write instead.
     pub fn load(path: &Path) -> Result<Self, String> {
-        let content = Content::read(path)?;
-        let current = Current::new(&content)?;
+        let mut content = Vec::new();
+        let current = Current::read(path, &mut content)?;
         Ok(Self(Arc::new(Shared {
             path: Some(path.to_owned()),
             current: ArcSwap::from_pointee(current),
-            last: Mutex::new(Some(Ok(content))),
-            passwords: PasswordVerifier::default(),
+            content: content.into(),
         })))
-    }
-
-    /// Returns whether TLS is on at present.
-    pub(crate) fn is_tls(&self) -> bool {
-        self.current().tls.is_some()
     }
 
     /// Returns when the server's certificate expires; `None` without TLS. It was read with the file.
@@ -198,18 +166,24 @@ impl WebConfig {
     /// Reads the files again, and uses them if they changed. This blocks: not for a thread of the runtime.
     pub fn reload(&self) {
         let Some(path) = &self.0.path else { return };
-        let mut last = lock(&self.0.last);
-        let content = Content::read(path);
-        if last.as_ref() == Some(&content) {
+        let mut last = lock(&self.0.content);
+        let read = || {
+            let mut content = Vec::new();
+            let read = Current::read(path, &mut content);
+            (content, read)
+        };
+        let (content, _) = read();
+        if *last == content {
             return;
         }
         // A file that is being written looks like a shorter one.
         thread::sleep(SETTLING);
-        if Content::read(path) != content {
+        let (again, next) = read();
+        if again != content {
             return;
         }
-        let next = content.as_ref().map_err(Clone::clone);
-        match next.and_then(Current::new) {
+        *last = content;
+        match next {
             Ok(next) => {
                 next.log(path);
                 self.0.current.store(Arc::new(next));
@@ -219,7 +193,6 @@ impl WebConfig {
                 "cannot use the changed web configuration; the previous one stays in force"
             ),
         }
-        *last = Some(content);
     }
 
     /// Logs the settings, and applies each change of the files. Never returns.
@@ -238,10 +211,5 @@ impl WebConfig {
     /// Returns what is in force.
     pub(crate) fn current(&self) -> Arc<Current> {
         self.0.current.load_full()
-    }
-
-    /// Returns what checks the passwords of users.
-    pub(crate) fn passwords(&self) -> &PasswordVerifier {
-        &self.0.passwords
     }
 }

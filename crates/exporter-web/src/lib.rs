@@ -13,10 +13,10 @@ mod tls;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use args::WebArgs;
+pub use args::{WebArgs, listen_address};
 pub use config::WebConfig;
 pub use file::read_file;
-pub use listen::{Bound, ListenAddress, bind};
+pub use listen::{Bound, bind};
 pub use server::{Limits, serve};
 pub use tls::not_after;
 

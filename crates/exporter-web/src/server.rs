@@ -1,36 +1,35 @@
 //! The server: HTTP/1.1 over connections of bounded number and time, with TLS as the configuration file asks for it at the
 //! moment.
 
+use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::Router;
+use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::http::header::{CONNECTION, HeaderValue};
-use axum::middleware::{AddExtension, Next, from_fn_with_state};
+use axum::http::header::{CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Router};
-use axum_server::accept::Accept;
-use axum_server::{Handle, Server};
-use futures_util::future::{BoxFuture, join_all};
-use hyper_util::rt::TokioTimer;
+use axum::serve::Listener;
+use futures_util::future::join_all;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use socket2::SockRef;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
-use tokio_util::either::Either;
-use tower::{Layer as _, service_fn};
-use tower_http::timeout::TimeoutLayer;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use crate::config::Current;
-use crate::{Bound, WebConfig, tls};
+use crate::{Bound, WebConfig};
 
 /// The maximum size of the request line and headers together, and what is buffered of a response, in bytes. Prometheus
 /// sends 400.
@@ -44,6 +43,9 @@ const MAX_HEADERS: usize = 64;
 
 /// The maximum time to compute a response, with the check of its password.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The header that asks for a password.
+const CHALLENGE: &str = "Basic realm=\"metrics\", charset=\"UTF-8\"";
 
 /// Headers of every response, unless the configuration file or the exporter sets them.
 const HEADERS: [(&str, &str); 5] = [
@@ -70,16 +72,13 @@ pub struct Limits {
     pub shutdown_grace: Duration,
 }
 
-/// Admits connections as the configuration file asks for it.
-#[derive(Clone)]
-struct Admission {
+/// What every connection needs.
+struct Server {
+    router: Router,
     config: WebConfig,
     limits: Limits,
-    failed_handshakes: Arc<AtomicU64>,
+    failed_handshakes: AtomicU64,
 }
-
-/// A connection that ends if its client takes nothing of a response.
-type Connection = Pin<Box<TimeoutStream<TcpStream>>>;
 
 /// Serves requests until `shutdown`, then lets responses finish that are under way, for at most [`Limits::shutdown_grace`].
 ///
@@ -90,73 +89,34 @@ pub async fn serve(bound: Bound, router: Router, shutdown: impl Future<Output = 
         config,
         limits,
     } = bound;
-    let late = StatusCode::SERVICE_UNAVAILABLE;
-    let router = router
-        .layer(from_fn_with_state(config.clone(), guard))
-        .layer(TimeoutLayer::with_status_code(late, RESPONSE_TIMEOUT));
-    let admission = Admission {
+    let server = Arc::new(Server {
+        router,
         config: config.clone(),
         limits,
-        failed_handshakes: Arc::default(),
-    };
-    let handle: Handle<SocketAddr> = Handle::new();
-    let permits = Arc::new(Semaphore::new(limits.connections));
-    let servers = sockets.into_iter().map(|socket| {
-        let mut server = Server::from_listener(socket)
-            .acceptor(admission.clone())
-            .handle(handle.clone())
-            .http1_only();
-        let mut http = server.http_builder().http1();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(limits.header_timeout)
-            .max_buf_size(MAX_BUFFER)
-            .max_headers(MAX_HEADERS);
-        let (router, permits) = (router.clone(), permits.clone());
-        // The next connection is not accepted before this one has a permit, which it keeps to its end.
-        server.serve(service_fn(move |_| {
-            let (router, permit) = (router.clone(), permits.clone().acquire_owned());
-            async { Ok::<_, io::Error>(Extension(Arc::new(permit.await)).layer(router)) }
-        }))
+        failed_handshakes: AtomicU64::default(),
     });
-    let mut servers = pin!(join_all(servers));
+    let permits = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let abort = CancellationToken::new();
+    let _abort_at_the_end = abort.clone().drop_guard();
+    let accept = async |mut socket: TcpListener| {
+        loop {
+            let permit = permits.clone().acquire_owned().await;
+            let (tcp, _) = Listener::accept(&mut socket).await;
+            let connection = server.clone().admit(tcp, graceful.watcher());
+            tokio::spawn(abort.clone().run_until_cancelled_owned(async {
+                // A client that disconnects, or sends what is not HTTP, is no event.
+                let _ = connection.await;
+                drop(permit);
+            }));
+        }
+    };
     tokio::select! {
-        _ = &mut servers => {}
+        _ = join_all(sockets.into_iter().map(accept)) => {}
         () = config.follow() => {}
         () = shutdown => {}
     }
-    handle.graceful_shutdown(None);
-    let _ = timeout(limits.shutdown_grace, servers).await;
-    handle.shutdown();
-}
-
-/// Checks every request, and completes every response. Probes are no exception, as in the toolkit.
-async fn guard(
-    State(config): State<WebConfig>,
-    Extension(admitted): Extension<Arc<Current>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let current = config.current();
-    let mut response = if Arc::ptr_eq(&current, &admitted) {
-        let passwords = config.passwords();
-        match passwords.check(&current.users, request.headers()).await {
-            Ok(()) => next.run(request).await,
-            Err(denied) => denied,
-        }
-    } else {
-        // The connection may lack TLS, or a certificate, that is required now.
-        (StatusCode::MISDIRECTED_REQUEST, [(CONNECTION, "close")]).into_response()
-    };
-    let headers = response.headers_mut();
-    for (name, value) in current.headers.iter().cloned() {
-        headers.entry(name).or_insert(value);
-    }
-    for (name, value) in HEADERS {
-        headers
-            .entry(name)
-            .or_insert(HeaderValue::from_static(value));
-    }
-    response
+    let _ = timeout(limits.shutdown_grace, graceful.shutdown()).await;
 }
 
 // === impl Limits ===
@@ -172,54 +132,87 @@ impl Default for Limits {
     }
 }
 
-// === impl Admission ===
+// === impl Server ===
 
-impl<S: Send + 'static> Accept<TcpStream, S> for Admission {
-    type Stream = Either<TlsStream<Connection>, Connection>;
-    /// Each request knows the settings that admitted its connection.
-    type Service = AddExtension<S, Arc<Current>>;
-    type Future = BoxFuture<'static, io::Result<(Self::Stream, Self::Service)>>;
-
-    fn accept(&self, tcp: TcpStream, service: S) -> Self::Future {
-        let admission = self.clone();
-        Box::pin(async move {
-            let admitted = admission.config.current();
-            let stream = admission.admit(tcp, &admitted).await?;
-            Ok((stream, Extension(admitted).layer(service)))
-        })
-    }
-}
-
-impl Admission {
-    /// Returns a connection, with TLS if it is on.
-    async fn admit(
-        &self,
-        tcp: TcpStream,
-        current: &Current,
-    ) -> io::Result<Either<TlsStream<Connection>, Connection>> {
+impl Server {
+    /// Serves a connection, with TLS if it is on.
+    async fn admit(self: Arc<Self>, tcp: TcpStream, watcher: Watcher) -> io::Result<()> {
         // Responses are written whole, so nothing is gained by waiting for more.
         tcp.set_nodelay(true)?;
         SockRef::from(&tcp).set_send_buffer_size(SEND_BUFFER)?;
-        let mut stream = Box::pin(TimeoutStream::new(tcp));
-        let write_timeout = Some(self.limits.write_timeout);
-        stream.as_mut().set_write_timeout_pinned(write_timeout);
-        let Some(tls) = &current.tls else {
-            return Ok(Either::Right(stream));
+        let mut stream = TimeoutStream::new(tcp);
+        stream.set_write_timeout(Some(self.limits.write_timeout));
+        let stream = Box::pin(stream);
+        let admitted = self.config.current();
+        let Some(tls) = &admitted.tls else {
+            self.http(stream, admitted, watcher).await;
+            return Ok(());
         };
         let handshake = TlsAcceptor::from(tls.server.clone()).accept(stream);
-        let accepted = timeout(self.limits.header_timeout, handshake).await?;
-        // A probe that only connects is not a failure.
-        if let Err(error) = &accepted
-            && error.kind() == io::ErrorKind::InvalidData
-        {
-            let failures = self.failed_handshakes.fetch_add(1, Ordering::Relaxed) + 1;
-            // Clients must not fill the log.
-            if failures.is_power_of_two() {
-                let error = error.to_string();
-                let advice = tls::advice(&error);
-                tracing::warn!(failures, error, "TLS handshake failed; {advice}");
+        match timeout(self.limits.header_timeout, handshake).await? {
+            Ok(stream) => self.http(stream, admitted, watcher).await,
+            // A probe that only connects is not a failure.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let failures = self.failed_handshakes.fetch_add(1, Ordering::Relaxed) + 1;
+                // Clients must not fill the log.
+                if failures.is_power_of_two() {
+                    tracing::warn!(
+                        failures,
+                        %error,
+                        "TLS handshake failed; check that the client uses https:// and, if client_ca_file is set, a certificate of that authority"
+                    );
+                }
             }
+            Err(_) => {}
         }
-        accepted.map(Either::Left)
+        Ok(())
+    }
+
+    /// Serves the requests of a connection that these settings admitted.
+    async fn http(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        admitted: Arc<Current>,
+        watcher: Watcher,
+    ) {
+        let service = service_fn(async |request: hyper::Request<hyper::body::Incoming>| {
+            let request = request.map(axum::body::Body::new);
+            Ok::<_, Infallible>(self.answer(request, &admitted).await)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.header_timeout)
+            .max_buf_size(MAX_BUFFER)
+            .max_headers(MAX_HEADERS)
+            .serve_connection(TokioIo::new(stream), service);
+        let _ = watcher.watch(connection).await;
+    }
+
+    /// Checks a request, and completes the response. Probes are no exception, as in the toolkit.
+    async fn answer(&self, request: Request, admitted: &Arc<Current>) -> Response {
+        let current = self.config.current();
+        let answer = async {
+            if !Arc::ptr_eq(&current, admitted) {
+                // The connection may lack TLS, or a certificate, that is required now.
+                (StatusCode::MISDIRECTED_REQUEST, [(CONNECTION, "close")]).into_response()
+            } else if current.users.allow(request.headers()).await {
+                self.router.clone().oneshot(request).await.into_response()
+            } else {
+                let challenge = [(WWW_AUTHENTICATE, CHALLENGE)];
+                (StatusCode::UNAUTHORIZED, challenge, "Unauthorized\n").into_response()
+            }
+        };
+        let late = |_| StatusCode::SERVICE_UNAVAILABLE.into_response();
+        let mut response = timeout(RESPONSE_TIMEOUT, answer).await.unwrap_or_else(late);
+        let headers = response.headers_mut();
+        for (name, value) in &current.headers {
+            headers.entry(name).or_insert(value.clone());
+        }
+        for (name, value) in HEADERS {
+            headers
+                .entry(name)
+                .or_insert(HeaderValue::from_static(value));
+        }
+        response
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use exporter_web::{ListenAddress, WebArgs, bind};
+use exporter_web::{WebArgs, bind};
 use http::StatusCode;
 use tokio::time::timeout;
 use url::Url;
@@ -54,7 +54,7 @@ pub(super) async fn find(settings: &ExporterSettings) -> Holder {
 }
 
 /// Asks for the landing page.
-async fn is_exporter(address: &ListenAddress) -> bool {
+async fn is_exporter(address: &str) -> bool {
     let Ok(url) = Url::parse(&url_of(address)) else {
         return false;
     };
@@ -77,12 +77,7 @@ async fn is_exporter(address: &ListenAddress) -> bool {
 
 /// Says who has the addresses. `is_locked` says whether another process has the state file; `None` if that is not known.
 pub(super) fn judge(web: &WebArgs, holder: &Holder, is_locked: Option<bool>) -> Outcome {
-    let addresses: Vec<String> = web
-        .listen_addresses
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let addresses = addresses.join(", ");
+    let addresses = web.listen_addresses.join(", ");
     let (outcome, said): (fn(String) -> Outcome, _) = match holder {
         Holder::None => (good, "free"),
         Holder::Other(why) => return bad(why).in_json("cannot be listened on"),

@@ -4,8 +4,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::peers::{Files, PROTOCOLS, Relay, Server, Subject, presenting};
-use crate::support::captured::Captured;
-use crate::support::files::tls;
 use crate::web_config;
 
 /// A fatal alert: `handshake_failure`.
@@ -86,28 +84,4 @@ async fn a_key_of_the_exporter_that_is_not_supported_is_named_at_the_start() {
         words.split(" | ").all(|word| error.contains(word)),
         "{error}"
     );
-}
-
-#[tokio::test]
-async fn a_client_of_the_web_server_that_cannot_connect_is_logged_with_the_remedy() {
-    let config = format!(
-        "{}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: own-root.pem\n",
-        web_config::TLS
-    );
-    for (scheme, words) in [
-        (
-            "http",
-            "the client speaks plain HTTP: it has to use https://",
-        ),
-        ("https", "create it with basicConstraints=CA:FALSE"),
-    ] {
-        let server = web_config::Server::start(&config).await;
-        let pem = ["own-root.pem", "own-root.key"].map(|name| std::fs::read(tls(name)).unwrap());
-        let identity = reqwest::Identity::from_pem(&pem.concat()).unwrap();
-        let client = web_config::client().identity(identity).build().unwrap();
-        let log = Captured::begin();
-        let request = client.get(server.url(scheme, "/metrics"));
-        request.send().await.expect_err(scheme);
-        assert_eq!(log.count(words), 1, "{:?}", log.lines());
-    }
 }
