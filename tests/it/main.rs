@@ -37,7 +37,6 @@ mod histories;
 mod otlp;
 mod recipes;
 mod self_metrics;
-mod spans;
 mod stdout;
 mod structure;
 mod tail;

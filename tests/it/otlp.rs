@@ -7,7 +7,7 @@ use orgdata_simulator::{Fields, Running};
 use serde_json::json;
 
 use crate::support::binary::{Scrape, exporter};
-use crate::support::collector_peer::{Peer, Reply};
+use crate::support::collector_peer::Peer;
 use crate::support::service::organization;
 
 /// The default size limit of a gRPC server.
@@ -51,11 +51,9 @@ async fn deliver(
 }
 
 #[tokio::test]
-async fn every_record_arrives_in_order_over_both_protocols_plain_and_gzipped() {
+async fn headers_and_resource_of_the_environment_are_sent() {
     let api = organization(1200, 0).await;
-    let plain = PROTOCOLS.map(|protocol| (protocol, "none"));
-    let gzipped = PROTOCOLS.map(|protocol| (protocol, "gzip"));
-    for (protocol, compression) in plain.into_iter().chain(gzipped) {
+    for (protocol, compression) in [("grpc", "gzip"), ("http/protobuf", "none")] {
         let peer = peer(protocol, DEFAULT_LIMIT).await;
         // What describes the body cannot be set from outside.
         let over_body = "content-encoding=br,content-type=text%2Fplain,content-length=7";
@@ -127,39 +125,5 @@ async fn requests_stay_below_the_default_limit_and_a_huge_record_is_cut_to_fit()
         };
         let cut: Vec<bool> = taken.iter().map(is_cut).collect();
         assert_eq!(cut, [false, false, false, false, true, false]);
-    }
-}
-
-/// Some servers answer 411 to a request without this header, and 400 to one without records.
-#[tokio::test]
-async fn a_request_without_records_says_so_and_any_answer_shows_that_the_collector_is_there() {
-    let api = organization(0, 0).await;
-    for (status, is_there) in [
-        (200, true),
-        (400, true),
-        (411, true),
-        (503, true),
-        (403, false),
-    ] {
-        let peer = Peer::http(DEFAULT_LIMIT).await;
-        if status != 200 {
-            peer.reply(Reply::Http(status, "text/plain", "no", None));
-        }
-        let launch = exporter(&api.base_url()).otlp("http/protobuf", &peer.url());
-        let launch = launch.env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip");
-        let exporter = launch.start();
-        let failures = match status {
-            200 => 0.0,
-            _ => 1.0,
-        };
-        let answered = |scrape: &Scrape| {
-            scrape.value("orgdata_otlp_requests_total") == Some(1.0)
-                && scrape.sum("orgdata_otlp_request_failures_total") == failures
-                && scrape.value("orgdata_up{loop=\"otlp\"}") == Some(f64::from(is_there))
-        };
-        exporter.until(&format!("HTTP {status}"), answered).await;
-        let headers = peer.script.headers.lock().unwrap().clone();
-        assert_eq!(headers["content-length"], "0");
-        assert!(!headers.contains_key("content-encoding"), "{headers:?}");
     }
 }

@@ -1,6 +1,5 @@
 //! The tail against the simulator, on a clock that stands still while it works: each event is counted once, whatever the service does.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +8,12 @@ use orgdata_exporter::health::Loop;
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{Config, KeyReading, Readings, Simulator};
+use orgdata_exporter::simulator::{Readings, Simulator};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::support::service::{reading, readings};
+use crate::support::service::reading;
 use crate::support::settings;
 
 /// Twice the interval of polls: what is lost meanwhile is reported.
@@ -171,64 +170,8 @@ impl Bench {
     }
 }
 
-/// Returns readings of the specification that matter to the tail.
-fn meanings() -> [Readings; 3] {
-    let inclusive = readings(|it| it.before_inclusive = true);
-    let by_arrival = readings(|it| it.key = KeyReading::Arrival);
-    [Readings::default(), inclusive, by_arrival]
-}
-
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
-    use Total::{Duplicate, Gaps, Late, Malformed};
-    for (readings, history) in meanings().into_iter().zip([500, 0, 500]) {
-        let mut bench = Bench::with(history, readings, Start::Now, 100).await;
-        assert_eq!(bench.counted(), 0, "{readings:?}");
-        for (added, total) in [(1, 1), (99, 100), (0, 100), (2500, 2600), (100, 2700)] {
-            bench.service.advance(SILENCE);
-            bench.after_events(added).await;
-            assert_eq!(bench.counted(), total, "{readings:?}");
-        }
-        let delivered = bench.field("id").await;
-        let distinct: BTreeSet<_> = delivered.iter().collect();
-        assert_eq!((delivered.len(), distinct.len()), (2700, 2700));
-        assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
-        for total in [Gaps, Duplicate, Late, Malformed] {
-            assert_eq!(
-                bench.metrics.audit.total(total),
-                0,
-                "{total:?} {readings:?}"
-            );
-        }
-        bench.service.clear_requests();
-        bench.poll().await;
-        let requests = bench.service.requests().audit;
-        assert_eq!(requests, 1, "requests of a quiet poll");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_pages_of_another_organization_are_refused() {
-    let mut bench = Bench::with(20, Readings::default(), Start::Now, 100).await;
-    bench.after_events(3).await;
-    let config = Config {
-        organization_id: 9,
-        ..reading(20, Readings::default())
-    };
-    bench.service = Simulator::new(config);
-    bench = bench.restarted();
-    for _ in 0..2 {
-        bench.service.add_events(2);
-        bench.poll().await;
-        let state = bench.metrics.loops.state(Loop::Audit);
-        let message = state.last_failure.unwrap().message;
-        assert!(message.contains("belongs to organization 9"), "{message}");
-        assert_eq!(bench.taken().await, (3, 3, 0));
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,7 @@
 //! The demo: one command, no configuration, and everything works; also twice on one machine.
 
-use crate::support::binary::{Exporter, Launch, client, launch, until};
+use crate::support::binary::{Exporter, client, launch, until};
 use crate::support::collector_peer::Peer;
-use crate::support::files::file;
 
 /// The URL in the line of the introduction that contains this.
 async fn url(demo: &Exporter, what: &str) -> String {
@@ -51,33 +50,6 @@ async fn two_demos_work_on_one_machine_and_behind_a_proxy() {
 }
 
 #[tokio::test]
-async fn the_demo_that_cargo_runs_warns_of_nothing() {
-    // Cargo sets the same variables for a test as for `cargo run`: its own, and those that build.rs emits.
-    let own = std::env::vars().filter(|(name, _)| name.starts_with("CARGO"));
-    let build = file("build.rs");
-    let emitted = build.split("rustc-env=").skip(1).map(|rest| {
-        let name = rest.split('=').next().unwrap();
-        let value = std::env::var(name).expect(name);
-        (name.to_owned(), value)
-    });
-    let variables: Vec<_> = own.chain(emitted).collect();
-    let has = |name: &str| variables.iter().any(|(known, _)| known == name);
-    assert!(has("CARGO_PKG_VERSION") && has("BUILD_REVISION"));
-    let launch = launch(&["demo"]);
-    let set = |launch: Launch, (name, value): &(String, String)| launch.env(name, value);
-    let mut demo = variables.iter().fold(launch, set).start();
-    let is_record = |line: &str| line.contains("orgdata.audit.");
-    demo.stdout().until("a log record", is_record).await;
-    assert_eq!(demo.stop().await, Some(0));
-    let log = demo.stderr().text();
-    assert!(log.contains("level=info msg=listening"), "{log}");
-    assert!(
-        log.lines().all(|line| line.contains(" level=info ")),
-        "{log}"
-    );
-}
-
-#[tokio::test]
 async fn it_takes_the_exporter_s_flags_and_says_that_the_usual_port_is_in_use() {
     // In use by this test, or by another process.
     let _taken = std::net::TcpListener::bind("127.0.0.1:10917");
@@ -98,28 +70,6 @@ async fn it_takes_the_exporter_s_flags_and_says_that_the_usual_port_is_in_use() 
     .await;
     assert!(file.exists());
     assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
-}
-
-#[tokio::test]
-async fn it_excludes_activity_types() {
-    let launch = launch(&["demo", "--web.listen-address=127.0.0.1:0"])
-        .flag("--otlp.exclude-activity-types", "DOCUMENT_*, *_UPDATED");
-    let demo = launch.start();
-    let metrics = url(&demo, "what Prometheus scrapes").await;
-    until("records that are not sent", async || {
-        let text = page(&metrics).await;
-        let excluded = "orgdata_audit_entries_excluded_total{from=\"records\"} ";
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix(excluded));
-        let number: u64 = lines.next()?.parse().ok()?;
-        (number > 10).then_some(())
-    })
-    .await;
-    let is_record = |line: &str| line.contains("orgdata.audit.");
-    demo.stdout().until("a log record", is_record).await;
-    let text = demo.stdout().text();
-    for excluded in ["orgdata.audit.document_", "_updated "] {
-        assert!(!text.contains(excluded), "{text}");
-    }
 }
 
 #[tokio::test]

@@ -1,17 +1,6 @@
 //! An API that does not return the ticket at an offset: it computes pages of the limit, or stops at the last whole page.
 
-use std::time::Duration;
-
-use orgdata_api::Client;
-use orgdata_exporter::app::scan_tickets;
-use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::LedgerHandle;
-use orgdata_exporter::metrics::Metrics;
-use tokio_util::sync::CancellationToken;
-
-use crate::support::captured::Captured;
-use crate::support::settings::ledger;
-use crate::tickets::support::{Failure, Request, Script, bugs, page, round, rows_of, settings};
+use crate::tickets::support::{Failure, Request, Script, bugs, page, round, rows_of};
 
 const PAGE: u32 = 10;
 
@@ -66,40 +55,5 @@ async fn every_ticket_is_read_whatever_an_api_takes_for_the_offset() {
             let may_doubt = total >= cap.into() && name != "as documented";
             assert!(may_doubt || doubt.is_none(), "{case}: {doubt:?}");
         }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_line_says_why_the_tickets_are_not_consistent() {
-    for (name, reading) in READINGS {
-        let log = Captured::begin_at(tracing::Level::INFO);
-        let metrics = Metrics::new(Duration::ZERO);
-        let client = Client::clone(&listing(25, PAGE, reading));
-        let (ledger, _) = LedgerHandle::open(ledger(None, "http://api")).unwrap();
-        let (health, shutdown) = (Health::default(), CancellationToken::new());
-        let _ends = shutdown.clone().drop_guard();
-        let run = scan_tickets(
-            client,
-            settings(PAGE),
-            ledger,
-            metrics.clone(),
-            health,
-            shutdown,
-        );
-        tokio::spawn(run);
-        tokio::time::sleep(Duration::from_secs(20 * 60)).await;
-        let snapshot = metrics.tickets.snapshot().expect(name);
-        let is_right = name == "as documented";
-        assert_eq!(
-            (snapshot.tickets, snapshot.consistent),
-            (25, is_right),
-            "{name}"
-        );
-        let lines = log.lines();
-        assert_eq!(lines.len(), usize::from(!is_right), "{name}: {lines:?}");
-        assert!(
-            lines.iter().all(|line| line.contains("offset")),
-            "{lines:?}"
-        );
     }
 }

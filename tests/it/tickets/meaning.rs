@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 
-use orgdata_exporter::tickets::{Flow, Scanner};
+use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{NOON, Script, assert_shows, open_amount, page_at, settings, snapshot};
+use super::support::{Script, assert_shows, open_amount, page_at, settings, snapshot};
 
 /// Rows with consecutive ids, each with one more field.
 fn rows<T: Display>(field: &str, values: impl IntoIterator<Item = T>) -> Vec<String> {
@@ -175,53 +175,4 @@ async fn a_ticket_counts_in_each_age_that_it_has_reached() {
     assert_eq!(snapshot.times["BUG"].older_than, [3, 1, 1, 1]);
     let oldest = "2025-01-01T00:00:00.250Z".parse().unwrap();
     assert_eq!(snapshot.times["BUG"].oldest_created, Some(oldest));
-}
-
-#[tokio::test]
-async fn windows_end_at_the_scan_and_begin_exclusively() {
-    assert_eq!(NOON, "2026-03-10T12:00:00Z");
-    let row = |(id, (state, created, closed)): (usize, &(&str, &str, &str))| {
-        format!(
-            r#"{{"id":{id},"type":"BUG","state":"{state}","createdAt":{created},"closedAt":{closed}}}"#
-        )
-    };
-    let rows = [
-        ("OPEN", r#""2026-03-10T12:00:00Z""#, "null"),
-        ("OPEN", r#""2026-03-10T12:00:01Z""#, "null"),
-        ("OPEN", r#""2026-03-09T12:00:00Z""#, "null"),
-        (
-            "CLOSED",
-            r#""2026-03-09T12:00:01Z""#,
-            r#""2026-03-09T12:00:11Z""#,
-        ),
-        (
-            "CLOSED",
-            r#""2026-02-01T00:00:00Z""#,
-            r#""2026-03-03T12:00:00Z""#,
-        ),
-        // Closed before it was created, and of an unknown age.
-        (
-            "DONE",
-            r#""2026-03-05T00:00:00Z""#,
-            r#""2026-03-04T00:00:00Z""#,
-        ),
-        ("DONE", "null", r#""2026-03-08T00:00:00Z""#),
-        // Open after all, and long ago.
-        ("OPEN", "null", r#""2026-03-10T00:00:00Z""#),
-        ("CLOSED", "null", r#""2020-03-10T00:00:00Z""#),
-    ];
-    let rows: Vec<String> = rows.iter().enumerate().map(row).collect();
-    let snapshot = snapshot(&rows).await;
-    let month = 30 * 86_400 + 12 * 3600;
-    let expected = Flow {
-        opened: [2, 4, 4],
-        closed: [1, 3, 4],
-        time_to_close: [
-            [Some(10), Some(10)],
-            [Some(0), Some(10)],
-            [Some(10), Some(month)],
-        ],
-    };
-    assert_eq!((snapshot.flow["BUG"], snapshot.malformed), (expected, 1));
-    assert_eq!(snapshot.open_total(), 4);
 }

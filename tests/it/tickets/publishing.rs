@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use orgdata_api::Client;
 use orgdata_exporter::app::scan_tickets;
 use orgdata_exporter::health::{Health, Loop};
-use orgdata_exporter::ledger::{Commit, LedgerHandle};
+use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::tickets::{Scanner, Settings};
@@ -94,27 +93,6 @@ async fn a_type_without_open_tickets_shows_0() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_single_ticket_every_family_shows_0() {
-    let families = "tickets tickets_deal_amount open_tickets open_tickets_deal_amount open_tickets_overdue open_tickets_older_than \
-                    deals_with_open_tickets tickets_opened_within tickets_closed_within";
-    let mut bare = settings(10);
-    (bare.open_states, bare.priorities) = (Vec::new(), Vec::new());
-    for (settings, state) in [(settings(10), "OPEN"), (bare, "unknown")] {
-        let lines = scrape_of(&settings, Vec::new()).await;
-        let first = format!("orgdata_tickets{{state=\"{state}\",ticket_type=\"unknown\"}} 0");
-        assert_eq!(lines[4], first);
-        let mut names: Vec<&str> = lines[4..]
-            .iter()
-            .map(|line| &line[8..line.find('{').unwrap()])
-            .collect();
-        names.dedup();
-        assert_eq!(names.join(" "), families);
-        let is_zero = |line: &String| line.ends_with(" 0") || line.ends_with(" 0.0");
-        assert!(lines[4..].iter().all(is_zero), "{lines:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_snapshot_is_replaced_completely() {
     let tasks = bugs(0..60).into_iter();
     let tasks: Vec<String> = tasks.map(|row| row.replace("BUG", "TASK")).collect();
@@ -137,40 +115,6 @@ async fn a_snapshot_is_replaced_completely() {
     let lines = scrape(&metrics);
     assert_eq!(sample(&lines, &open("TASK")), Some(60.0));
     assert!(!lines.iter().any(|line| line.contains("BUG")));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_tickets_of_another_organization_are_not_shown() {
-    let row = |id, organization| format!(r#"{{"id":{id},"organizationId":{organization}}}"#);
-    for (organizations, is_ours) in [
-        (["1", "1"], true),
-        (["1.0", "1e0"], true),
-        (["2", "1"], true),
-        (["2", "2.0"], false),
-        // An odd field beside it hides it not.
-        (
-            [
-                "2,\"dealAmountSum\":\"12.50\"",
-                "2,\"dealAmountSum\":\"12.50\"",
-            ],
-            false,
-        ),
-    ] {
-        let rows = (0..2).map(|id| row(id, organizations[id])).collect();
-        let (ledger, _) = LedgerHandle::open(ledger(None, "http://api")).unwrap();
-        let known = Commit {
-            organization: Some(("1".to_owned(), None)),
-            ..Commit::new(Timestamp::UNIX_EPOCH)
-        };
-        ledger.commit(known).await.unwrap();
-        let metrics = start_with(&Script::listing(rows), ledger);
-        after(1).await;
-        assert_eq!(is_shown(&metrics), is_ours, "{organizations:?}");
-        let failure = metrics.loops.state(Loop::Tickets).last_failure;
-        let failure = failure.map_or(String::new(), |failure| format!("{failure:?}"));
-        let words = "key belongs to organization 2, but the state file to 1";
-        assert_eq!(failure.contains(words), !is_ours, "{failure}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,24 +151,6 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
     works.store(true, Ordering::Relaxed);
     after(60).await;
     assert!(is_shown(&metrics) && state().up == Some(true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_scan_that_takes_too_long_is_logged_once() {
-    let log = Captured::begin_at(tracing::Level::WARN);
-    let rows = bugs(0..1801);
-    let slow = Script::slow(Duration::from_secs(10), move |request| {
-        Ok(slice(&rows, request))
-    });
-    let metrics = start(&slow);
-    after(1500).await;
-    assert!(!is_shown(&metrics) && log.lines().is_empty());
-    after(1000).await;
-    let lines = log.lines();
-    assert!(is_shown(&metrics) && lines.len() == 1, "{lines:?}");
-    for part in ["longer than --tickets.max-age", "tickets=1801"] {
-        assert!(lines[0].contains(part), "{lines:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
