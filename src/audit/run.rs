@@ -296,7 +296,7 @@ impl Tail {
             self.due[Task::Pass as usize] = Instant::now() + self.settings.reread_interval;
         }
         if step.is_cut {
-            tracing::info!(loop = "audit", "more is new than a sweep reads; a pass reads the rest");
+            tracing::info!(loop = "audit", "there are more new entries than a sweep reads; a pass reads the rest");
         } else if was_behind && self.walks.state.behind_since().is_none() {
             tracing::info!(loop = "audit", "a pass has read what a sweep left out");
         }

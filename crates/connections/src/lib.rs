@@ -1,4 +1,4 @@
-//! What holds for the connections to every peer: when a client is made anew, which proxies it can use, and what TLS errors mean.
+//! Connections to any peer: when a client is renewed, which proxies it can use, and what TLS errors mean.
 
 mod proxy;
 mod renewed;

@@ -1,4 +1,4 @@
-//! What to do about errors of TLS that name no cause.
+//! Advice for TLS errors that name no cause.
 
 /// A part of an error of rustls or hyper, and what to do about it.
 const ADVICE: [(&str, &str); 5] = [

@@ -35,7 +35,7 @@ use crate::{Bound, WebConfig};
 /// sends 400.
 const MAX_BUFFER: usize = 32 * 1024;
 
-/// What the system buffers of a response, in bytes. Its default grows to megabytes, which count as memory of a container.
+/// The size of the system's send buffer, in bytes. Its default grows to megabytes, which count as memory of a container.
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// The maximum number of headers of a request.

@@ -41,7 +41,7 @@ const TIMES_IF_LIMITED: u32 = 4;
 /// The header of the key (specification, section 5).
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
-/// What some servers put before JSON.
+/// The byte order mark that some servers put before JSON.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The maximum size of a page in bytes, after decompression. A larger page is requested again in halves.

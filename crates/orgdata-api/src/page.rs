@@ -21,7 +21,7 @@ pub struct Page<F> {
     /// The position of each item in the body.
     items: Vec<Range<usize>>,
     fields: F,
-    /// The service's clock (`Date`) when it responded, else this machine's.
+    /// The API's clock (`Date`) when it responded, else this machine's.
     pub server_time: Timestamp,
 }
 
@@ -43,9 +43,9 @@ pub struct AuditFields {
 /// The fields of a page of the ticket listing.
 #[derive(Clone, Debug)]
 pub struct TicketFields {
-    /// The limit that the service repeated.
+    /// The limit as the API repeated it.
     pub limit: Option<u64>,
-    /// The number of tickets, if the service says it.
+    /// The number of tickets, if the API sends it.
     pub total_count: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Page<AuditFields> {
 }
 
 impl Page<TicketFields> {
-    /// Parses a page of the ticket listing. `date` is the service's clock.
+    /// Parses a page of the ticket listing. `date` is the API's clock.
     ///
     /// # Errors
     /// Returns why the body is not a page. The message names fields and types, never data.

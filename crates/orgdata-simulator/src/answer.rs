@@ -81,7 +81,7 @@ pub(crate) fn respond(status: StatusCode, body: String) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Waits; for ever if the time is the longest one.
+/// Waits; never returns if the time is `Duration::MAX`.
 async fn wait(time: Duration) {
     match time {
         Duration::ZERO => {}

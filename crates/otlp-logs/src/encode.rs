@@ -65,7 +65,7 @@ pub enum Allowed {
 /// No member has this name. With this path, a string in place of the whole value is replaced.
 const WHOLE: &[&str] = &["\0"];
 
-/// What one pass has to know and finds.
+/// The state of one pass.
 struct Pass<'a, 'r> {
     out: &'r mut Vec<u8>,
     /// The length of `out` at which cutting begins.
@@ -81,7 +81,7 @@ struct Value<'p, 'a, 'r, P> {
     depth: usize,
     place: P,
     allowed: Allowed,
-    /// What is left of the paths that lead here.
+    /// The rest of the paths that lead here.
     paths: &'p [&'r str],
 }
 

@@ -3,7 +3,7 @@
 //! - [`RecordWriter`] turns JSON into the bytes of a `LogRecord` in one pass. A table of the caller, made with [`places!`],
 //!   says which members become attributes. Encoded records can be stored and sent later.
 //! - [`Envelope`] makes a request of encoded records.
-//! - [`Sender`] sends it over gRPC or HTTP, or writes it to standard output, and returns a [`Verdict`]. What is an [`Export`] can take its place.
+//! - [`Sender`] sends it over gRPC or HTTP, or writes it to standard output, and returns a [`Verdict`]. Any other [`Export`] can take its place.
 //! - [`Connection::from_env`] reads the `OTEL_*` variables as the specification defines them.
 //!
 //! The crate does not queue, repeat or drop records.
@@ -28,7 +28,7 @@ pub use settings::{Connection, Given, Protocol, ReadFile, Signal, resource, wron
 pub use stdout::{Render, json_line};
 pub use verdict::{Reason, Rejection, Verdict, known_phrases};
 
-/// What has to hold for any answer of a collector, for fuzzing.
+/// Checks that must hold for any answer of a collector, for fuzzing.
 #[doc(hidden)]
 pub mod fuzz {
     pub use crate::grpc::of_answer;

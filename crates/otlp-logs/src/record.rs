@@ -28,7 +28,7 @@ pub struct RecordWriter<'o> {
     start: usize,
 }
 
-/// What a record has beside body, severity and attributes.
+/// The fields of a record beside body, severity and attributes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meta<'m> {
     /// When it happened, in nanoseconds since the epoch.
@@ -44,7 +44,7 @@ pub struct Meta<'m> {
 /// The ids of a trace and of a span.
 pub type Trace = ([u8; 16], [u8; 8]);
 
-/// What surrounds the records of every request: resource and scope.
+/// The resource and scope around the records of every request.
 #[derive(Clone, Debug, Default)]
 pub struct Envelope {
     /// `ResourceLogs.resource`, with tag and length.

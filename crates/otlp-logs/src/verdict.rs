@@ -142,7 +142,7 @@ pub(crate) fn of_grpc(code: Code, said: &str, retry_after: Option<Duration>) -> 
         Code::InvalidArgument => Reason::BadRecord,
         Code::Internal if said.contains("h2 protocol error") => Reason::Connect,
         Code::Unknown if said.contains("grpc-status") => Reason::WrongEndpoint,
-        // What a server makes of an exception, as of 500 over HTTP.
+        // Some servers answer so after an exception, as with 500 over HTTP.
         Code::Internal | Code::Unknown => Reason::ServerError,
         Code::Cancelled | Code::DeadlineExceeded => Reason::Timeout,
         Code::Unauthenticated | Code::PermissionDenied => Reason::Unauthorized,

@@ -115,7 +115,7 @@ fn clock(seen: &Seen) -> Outcome {
             "holds: this machine's and the API's differ by {by}"
         )),
         true => warning(format!(
-            "does not hold: this machine's clock is {by} {} the API's, and the exporter goes by the earlier one; set it, for example with NTP",
+            "does not hold: this machine's clock is {by} {} the API's, and the exporter uses the earlier one; correct it, for example with NTP",
             if ahead.is_negative() {
                 "ahead of"
             } else {

@@ -150,7 +150,7 @@ impl<'a> Asker<'a> {
             R::Blocked => return bad(said).in_json(class),
             R::Rejected | R::Connect if said.contains("; ") => return bad(said).in_json(class),
             _ => {
-                "check --api.base-url (the URL up to /v1, without it), --api.ca-file, and any proxy, firewall or login page in between"
+                "check --api.base-url (give the URL before /v1), --api.ca-file, and any proxy, firewall or login page in between"
             }
         };
         bad(format!("{said}; {advice}")).in_json(class)

@@ -136,7 +136,7 @@ async fn questions(asker: &Asker<'_>, top: &Look, findings: &mut Vec<Finding>) -
     let outcome = match failed {
         Some(Problem::Own(why)) => warning(format!("a page of {wanted} has {why}")),
         Some(problem) => fails(format!(
-            "a page of {wanted} does not come ({}); the exporter halves it until it comes: set --api.page-size={size}",
+            "a page of {wanted} entries fails ({}); the exporter requests smaller ones: set --api.page-size={size}",
             problem.class()
         )),
         None if count > size || top.rows.len() as u32 > few => fails(
@@ -145,10 +145,10 @@ async fn questions(asker: &Asker<'_>, top: &Look, findings: &mut Vec<Finding>) -
         None if count == size => holds(format!("{limit} as many entries")),
         None if is_end => holds(format!("{limit} all {count} entries that there are")),
         None if is_maximum => holds(format!(
-            "a page has at most {count} entries, which the exporter goes by"
+            "pages have at most {count} entries, which is supported"
         )),
         None => cannot_tell(format!(
-            "{limit} {count} entries although more follow, and no maximum explains it"
+            "{limit} {count} entries although more follow, and a cap does not explain it"
         )),
     };
     findings.push(("page-size", outcome));
@@ -278,7 +278,7 @@ fn cursors(top: &Look, expected: Option<EventId>, next: Option<&Look>, is_gone: 
 fn has_more(kept: u64, is_contradicted: bool) -> Outcome {
     match kept {
         _ if is_contradicted => fails(
-            "it is true on a page that nothing follows; the exporter takes the next page for failed, and believes the end of the listing after a minute",
+            "it is true on the last page; the exporter treats the next page as failed, and accepts the end of the listing after a minute",
         ),
         0 => cannot_tell("no page with entries below it has it"),
         _ => holds(format!(

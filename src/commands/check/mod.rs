@@ -233,7 +233,7 @@ fn write_text(settings: &[String], findings: &[Finding], out: &mut dyn Write) ->
     };
     let summary = match (count(Level::Bad), count(Level::Warning)) {
         (0, 0) if open.is_empty() => "All is well.".to_owned(),
-        (0, 0) => "All is well as far as it can be told.".to_owned(),
+        (0, 0) => "No problem found, but some checks gave no answer.".to_owned(),
         (0, count) => {
             let warnings = counted(count, "warning", "warnings");
             format!("The exporter would work; {warnings}.")

@@ -38,7 +38,7 @@ pub(super) async fn ask(asker: &Asker<'_>, first: Asked<TicketPage>) -> Vec<Find
         (_, None) => return Vec::new(),
     };
     if page.is_empty() {
-        let none = unknown("can be read; none found in 1 response, so nothing more can be told");
+        let none = unknown("can be read; none found in 1 response, so nothing more can be checked");
         return vec![(LISTING.as_str(), none)];
     }
     let mut findings = vec![(LISTING.as_str(), good("can be read"))];
@@ -110,7 +110,7 @@ async fn questions(
         }
         _ => (None, None),
     };
-    let open = || cannot_tell("offset and totalCount do not say enough");
+    let open = || cannot_tell("offset and totalCount are not conclusive");
     findings.push(("last-page", last_page.unwrap_or_else(open)));
     findings.push(("total-count", total_count.unwrap_or_else(open)));
     Ok(())
@@ -119,7 +119,7 @@ async fn questions(
 /// Judges an offset of 1, which leads to `found` with a limit of 2. `fifth` is where one of 4 leads, if there are five tickets.
 fn offset(top: &[u64], found: Option<&u64>, fifth: Option<u64>) -> Outcome {
     match top.iter().position(|key| Some(key) == found) {
-        Some(1) => holds("one that is no multiple of the limit is honoured"),
+        Some(1) => holds("an offset that is not a multiple of the limit is honoured"),
         Some(0) if fifth == top.first().copied() => fails(
             "it is ignored; with more tickets than fit on a page, the scan fails and there are no ticket series: ask the API's operators",
         ),

@@ -112,7 +112,10 @@ impl Listing {
                 _ => self.limit = (self.limit / 2).max(MIN_PAGE),
             }
             let wait = backoff.next(error.retry_after());
-            let message = format!("the API fails; again in {}: {error}", shown_wait(wait));
+            let message = format!(
+                "the API fails; trying again in {}: {error}",
+                shown_wait(wait)
+            );
             self.bar.set_message(message);
             tokio::time::sleep(wait).await;
         }

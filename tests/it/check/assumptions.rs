@@ -114,7 +114,7 @@ async fn what_does_not_hold_says_what_the_exporter_does_and_what_to_do() {
     let readings: [(Change, &str); 10] = [
         (
             |it| it.has_more = Some(true),
-            "warning has-more: does not hold: | a page that nothing follows | after a minute",
+            "warning has-more: does not hold: | the last page | after a minute",
         ),
         (
             |it| it.oldest_first = true,
@@ -158,7 +158,7 @@ async fn what_does_not_hold_says_what_the_exporter_does_and_what_to_do() {
 
     let api = spawn(organization()).await;
     api.fault(Fault::new(FaultKind::TooLarge(500)).on(Endpoint::Audit));
-    let words = "warning page-size: a page of 1000 does not come (HTTP 500, server_error) | halves it | --api.page-size=125";
+    let words = "warning page-size: a page of 1000 entries fails (HTTP 500, server_error) | requests smaller ones | --api.page-size=125";
     expect(quick(&api.base_url()), words).await;
 
     let api = spawn(organization()).await;
