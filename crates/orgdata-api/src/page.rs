@@ -49,13 +49,17 @@ pub struct TicketFields {
     pub total_count: Option<u64>,
 }
 
-/// The fields that are read of either listing, as written.
+/// The items of a page; `None` if they are null.
+type Items<'a> = Option<Bounded<&'a RawValue, MAX_ITEMS>>;
+
+/// The fields that are read of either listing, as written. `T` is what `items` are read as.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Raw<'a> {
+#[serde(rename_all = "camelCase", bound(deserialize = "T: Deserialize<'de>"))]
+struct Raw<'a, T> {
     /// `None` only if it is missing.
-    #[serde(borrow, default, deserialize_with = "also_null")]
-    items: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "also_null")]
+    items: Option<T>,
+    #[serde(borrow)]
     end_cursor: Option<&'a RawValue>,
     has_more: Option<&'a RawValue>,
     limit: Option<&'a RawValue>,
@@ -146,28 +150,22 @@ impl<F> Deref for Page<F> {
 fn parse<F>(
     body: String,
     date: Option<Timestamp>,
-    fields: impl FnOnce(&Raw<'_>) -> Result<F, String>,
+    fields: impl FnOnce(&Raw<'_, Items<'_>>) -> Result<F, String>,
 ) -> Result<Page<F>, String> {
     // serde would read an array as the fields in their order.
     if kind(&body) != "an object" {
         return Err(mismatch("the body", &body, "an object"));
     }
-    let raw: Raw<'_> = serde_json::from_str(&body).map_err(|error| match error.classify() {
-        Category::Eof => format!("it was cut off after {} bytes", body.len()),
-        Category::Data => "a field occurs twice".to_owned(),
-        _ => format!(
-            "invalid JSON at line {} column {}",
-            error.line(),
-            error.column()
-        ),
-    })?;
-    let items = match raw.items.map_or("", RawValue::get) {
-        "null" => "[]",
-        items => items,
+    let raw: Raw<'_, Items<'_>> =
+        serde_json::from_str(&body).map_err(|error| problem(&body, &error))?;
+    let Some(items) = &raw.items else {
+        return Err(mismatch("items", "", "an array"));
     };
-    let array: Bounded<&RawValue, MAX_ITEMS> =
-        serde_json::from_str(items).map_err(|_| mismatch("items", items, "an array"))?;
-    if array.more {
+    let (items, more) = match items {
+        Some(array) => (array.items.as_slice(), array.more),
+        None => (&[][..], false),
+    };
+    if more {
         return Err(format!("items has more than {MAX_ITEMS} items"));
     }
     // A borrowed raw value is a slice of the body. Without items there is nothing to find in it.
@@ -176,18 +174,34 @@ fn parse<F>(
         offset..offset + item.get().len()
     };
     Ok(Page {
-        items: array.items.iter().map(range).collect(),
+        items: items.iter().map(range).collect(),
         fields: fields(&raw)?,
         server_time: date.unwrap_or_else(Timestamp::now),
         body: Arc::new(body),
     })
 }
 
-/// Reads a value also if it is null, which would be `None` otherwise.
-fn also_null<'de: 'a, 'a, D: Deserializer<'de>>(
+/// Returns why a body is not a page.
+fn problem(body: &str, error: &serde_json::Error) -> String {
+    match error.classify() {
+        Category::Eof => format!("it was cut off after {} bytes", body.len()),
+        Category::Data => match serde_json::from_str::<Raw<'_, &RawValue>>(body) {
+            Ok(raw) => mismatch("items", raw.items.map_or("", RawValue::get), "an array"),
+            Err(_) => "a field occurs twice".to_owned(),
+        },
+        _ => format!(
+            "invalid JSON at line {} column {}",
+            error.line(),
+            error.column()
+        ),
+    }
+}
+
+/// Reads a value also if it is null, which would be missing otherwise.
+fn also_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<&'a RawValue>, D::Error> {
-    Deserialize::deserialize(deserializer).map(Some)
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 fn mismatch(field: &str, json: &str, expected: &str) -> String {
