@@ -27,6 +27,8 @@ mod dead_letters;
 mod deploy;
 #[cfg(target_os = "linux")]
 mod disk;
+#[cfg(target_os = "linux")]
+mod disk_images;
 mod docs;
 mod excluded;
 mod exposition;

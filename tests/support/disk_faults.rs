@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
 
 use super::binary::Launch;
 
@@ -25,7 +24,9 @@ impl Disk {
             control: launch.dir().join("faults"),
             file: launch.dir().canonicalize().unwrap().join("state.db"),
         };
-        let launch = launch.on_disk().env("LD_PRELOAD", library());
+        let launch = launch
+            .on_disk()
+            .env("LD_PRELOAD", &preloaded("disk_faults"));
         (launch.env("DISK_FAULTS", &disk.control), disk)
     }
 
@@ -47,19 +48,20 @@ impl Disk {
     }
 }
 
-/// Compiles the library once.
-fn library() -> &'static Path {
-    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let library = directory.join(format!("disk_faults-{}.so", std::process::id()));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/disk_faults.c");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]);
-        let compiled = compiler.arg(&library).arg(source).status();
-        assert!(compiled.unwrap().success(), "cc failed");
-        let shared = directory.join("disk_faults.so");
-        fs::rename(library, &shared).unwrap();
-        shared
-    });
-    &LIBRARY
+/// Compiles a library to preload from its source in this directory.
+pub(crate) fn preloaded(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Tests run at the same time.
+    let new = tempfile::NamedTempFile::new_in(directory).unwrap();
+    let source = format!(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/{}.c"),
+        name
+    );
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]);
+    let compiled = compiler.arg(new.path()).arg(source).status();
+    assert!(compiled.unwrap().success(), "cc failed");
+    let library = directory.join(format!("{name}.so"));
+    new.persist(&library).unwrap();
+    library
 }
