@@ -53,7 +53,7 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     let result = match cli.command {
         None => exporter(&runtime, &cli.flags),
         Some(Command::Demo(flags)) => {
-            let _telemetry = telemetry(&flags)?;
+            let _telemetry = telemetry(&flags);
             runtime.block_on(demo::run(*flags, matches))
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),
@@ -81,7 +81,7 @@ fn threads() -> usize {
 fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     let settings =
         ExporterSettings::resolve(flags, &cli::variable).map_err(Failure::in_settings)?;
-    let _telemetry = telemetry(flags)?;
+    let _telemetry = telemetry(flags);
     runtime.block_on(async {
         // A signal is noticed from here on, also while the state file is opened.
         let shutdown = shutdown::on_signal();
@@ -91,12 +91,11 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     })
 }
 
-fn telemetry(flags: &Flags) -> Result<Telemetry, Failure> {
+fn telemetry(flags: &Flags) -> Telemetry {
     let spans = span_provider(&cli::variable);
     // A variable for log records that is wrong has already stopped the start, and one for spans has its own warning.
     let of_spans = spans.as_ref().err().cloned();
-    let telemetry = Telemetry::install(flags.process.level, flags.process.format, spans)
-        .map_err(|error| Failure::at_run_time(format!("cannot start the log: {error}")))?;
+    let telemetry = Telemetry::install(flags.process.level, flags.process.format, spans);
     for variable in commands::unknown_variables() {
         tracing::warn!(
             variable,
@@ -107,5 +106,5 @@ fn telemetry(flags: &Flags) -> Result<Telemetry, Failure> {
     for problem in wrong.filter(|problem| Some(problem) != of_spans.as_ref()) {
         tracing::warn!(problem, "wrong variable has no effect; correct or unset it");
     }
-    Ok(telemetry)
+    telemetry
 }

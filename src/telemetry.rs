@@ -1,23 +1,22 @@
 //! Log lines, and the exporter's own spans.
 
 mod lines;
-mod queue;
 mod spans;
 
-use std::io;
+use std::io::{self, Write as _};
+use std::mem;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::Level;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use lines::LogFormat;
-use queue::Queue;
-pub(crate) use queue::print;
 pub(crate) use spans::span_connection;
 pub use spans::span_provider;
 
@@ -29,6 +28,9 @@ const OWN_TARGETS: [&str; 4] = [
     "exporter_web",
 ];
 
+/// The maximum number of log lines that wait for a reader of standard error. Most have 200 bytes.
+const MAX_LINES: usize = 4096;
+
 /// The maximum time to export the last spans at the end.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -36,60 +38,68 @@ const FLUSH: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Telemetry {
     spans: Option<SdkTracerProvider>,
-    queue: Queue,
+    /// The number of lines that did not fit.
+    dropped: ErrorCounter,
+    writer: Option<WorkerGuard>,
+}
+
+/// Prints a line to standard error, unless nothing reads it.
+pub(crate) fn print(line: &str) {
+    let (mut stderr, _guard) = stderr();
+    let _ = stderr.write_all(line.as_bytes());
+}
+
+/// Returns a queue and a thread that writes its lines to standard error, so that a reader that sleeps stops nothing. The
+/// guard writes the last ones when it is dropped, for at most a second.
+fn stderr() -> (NonBlocking, WorkerGuard) {
+    let queue = NonBlockingBuilder::default().buffered_lines_limit(MAX_LINES);
+    queue.finish(io::stderr())
 }
 
 // === impl Telemetry ===
 
 impl Telemetry {
-    /// Sets up log lines on standard error, and spans if there is a provider for them. Call it once, inside the runtime's
-    /// context.
-    ///
-    /// # Errors
-    /// If the thread that writes the lines cannot be started.
+    /// Sets up log lines on standard error, and spans if there is a provider for them. Call it once.
     pub fn install(
         level: Level,
         format: LogFormat,
         spans: Result<Option<SdkTracerProvider>, String>,
-    ) -> io::Result<Self> {
-        let spans = spans.unwrap_or_else(|problem| {
-            tokio::spawn(async move {
-                // The same variable may also be a usage error, which is printed a moment later.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                tracing::warn!("cannot export spans: {problem}; the exporter runs without them");
-            });
-            None
-        });
+    ) -> Self {
+        let (spans, problem) = match spans {
+            Ok(spans) => (spans, None),
+            Err(problem) => (None, Some(problem)),
+        };
         // Only the exporter's own spans: exporting has spans too, and they would be exported without end.
         let layer = spans.as_ref().map(|spans| {
             tracing_opentelemetry::layer()
                 .with_tracer(spans.tracer("orgdata_exporter"))
                 .with_filter(targets(Level::INFO))
         });
-        let others = match level {
-            Level::DEBUG => Level::INFO,
-            level => level.min(Level::WARN),
-        };
-        let filter = targets(level).with_default(others);
-        let queue = Queue::to_stderr(|lines| {
-            tracing::warn!(lines, "log lines were dropped: nothing read standard error");
-        })?;
-        let writer = queue.clone();
+        let (queue, writer) = stderr();
+        let dropped = queue.error_counter();
         let lines = tracing_subscriber::fmt::layer()
             .event_format(format)
-            .with_writer(move || writer.clone())
-            // These lines would wait for a reader of standard error.
-            .log_internal_errors(false);
+            .with_writer(queue)
+            // They would wait for a reader of standard error.
+            .log_internal_errors(false)
+            .with_filter(targets(level).with_default(level.min(Level::WARN)));
         // Only tests install a second subscriber, and theirs may stay.
         let _ = tracing_subscriber::registry()
-            .with(lines.with_filter(filter))
+            .with(lines)
             .with(layer)
             .try_init();
         // The default one waits for a reader of standard error.
         std::panic::set_hook(Box::new(|panic| {
             tracing::error!(%panic, "internal error; please report it");
         }));
-        Ok(Self { spans, queue })
+        if let Some(problem) = problem {
+            tracing::warn!("cannot export spans: {problem}; the exporter runs without them");
+        }
+        Self {
+            spans,
+            dropped,
+            writer: Some(writer),
+        }
     }
 }
 
@@ -99,7 +109,10 @@ impl Drop for Telemetry {
             // A collector that is down must not delay the exit.
             let _ = spans.shutdown_with_timeout(FLUSH);
         }
-        self.queue.flush();
+        if self.dropped.dropped_lines() > 0 {
+            // If the queue is full, the guard says so on standard output, which may have log records.
+            mem::forget(self.writer.take());
+        }
     }
 }
 

@@ -64,7 +64,7 @@ pub fn not_after<'a>(
     let ends = chain.into_iter().filter_map(|certificate| {
         let certificate = Certificate::from_der(certificate).ok()?;
         let validity = certificate.tbs_certificate.validity;
-        Some(validity.not_after.to_system_time())
+        Some(SystemTime::UNIX_EPOCH + validity.not_after.to_unix_duration())
     });
     ends.min()
 }
