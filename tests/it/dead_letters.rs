@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::binary::{Finished, Launch, exporter, launch};
 use crate::support::collector_peer::Peer;
-use crate::support::files::assert_has;
+use crate::support::files::{assert_has, file, masked, transcript};
 use crate::support::service::organization;
 
 const KEPT: &str = "orgdata_dead_letters_stored";
@@ -157,4 +157,22 @@ async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
         command(file, arguments).refused(2, words).await;
     }
     assert!(!missing.exists());
+}
+
+#[tokio::test]
+async fn the_transcript_in_the_documentation_is_what_is_printed() {
+    let page = file("docs/delivery.md");
+    let api = organization(1, 0).await;
+    let entry = Fields::new().with("id", "evt_00042");
+    let entry = entry.unchecked().with("type", Value::Null);
+    api.add_entry(&entry).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.db");
+    let exporter = with_state(&api.base_url(), &state).start();
+    exporter.until_value(KEPT, 1.0).await;
+    for arguments in [&["list"][..], &["replay", "--all"]] {
+        let command = format!("orgdata-exporter dead-letters {}", arguments.join(" "));
+        let printed = dead_letters(&state, arguments).await.stdout;
+        assert_eq!(transcript(&page, &command), masked(&printed));
+    }
 }

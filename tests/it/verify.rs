@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::binary::{Finished, KEY, Launch, exporter, free_address, launch, until};
 use crate::support::collector_peer::{Peer, Reply};
+use crate::support::files::{file as page, masked, transcript};
 use crate::support::http_peer;
 use crate::support::service::{readings, spawn};
 
@@ -572,4 +573,37 @@ async fn by_default_the_window_ends_before_the_last_pass() {
             .iter()
             .all(|it| it.endpoint == Endpoint::Audit)
     );
+}
+
+#[tokio::test]
+async fn the_transcript_in_the_documentation_is_what_is_printed() {
+    let api = service(1000, Readings::default()).await;
+    let entries: Vec<Served> = api.entries().collect();
+    let old = |it: &&Served| {
+        let age = Timestamp::now().duration_since(it.created_at).as_secs();
+        // A time without a fraction is printed without one.
+        age > 3600 && it.created_at.subsec_nanosecond() > 0
+    };
+    let [missing, doubled] = [0, 1].map(|at| entries.iter().filter(old).nth(at).unwrap());
+    let mut file = export(1, entries.iter().filter(|it| it.id != missing.id));
+    file.extend(export(1, [doubled, doubled]));
+    // As in an export that begins a day before the window.
+    file.extend(br#"{"_time":"2026-01-01T00:00:00Z","log.record.uid":"older"}"#);
+    let launch = launch(&["verify", "--from=7d", "export.jsonl"])
+        .env("ORGDATA_API_BASE_URL", &api.base_url())
+        .env("ORGDATA_API_KEY", KEY);
+    fs::write(launch.dir().join("export.jsonl"), file).unwrap();
+    let printed = launch.run().await.stdout;
+    let page = page("docs/verify.md");
+    let command = "verify --from 7d export.jsonl --api.base-url https://api.example.com --api.key-file api-key";
+    let without_type = |lines: Vec<String>| -> Vec<String> {
+        let word = |word: &str| match word.contains('_') {
+            true => "TYPE".to_owned(),
+            false => word.to_owned(),
+        };
+        let line = |line: &String| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
+        lines.iter().map(line).collect()
+    };
+    let [shown, printed] = [transcript(&page, command), masked(&printed)].map(without_type);
+    assert_eq!(shown, printed);
 }

@@ -68,6 +68,38 @@ pub(crate) fn generated_part(name: &str, wanted: &str) {
     }
 }
 
+/// Returns what a page shows as printed by a command, [masked].
+pub(crate) fn transcript(page: &str, command: &str) -> Vec<String> {
+    let (_, printed) = page.split_once(&format!("{command}\n")).expect(command);
+    let end = printed
+        .find("\n```")
+        .into_iter()
+        .chain(printed.find("\n$ "));
+    masked(&printed[..end.min().unwrap()])
+}
+
+/// Returns lines without what differs from run to run: numbers, ids, and the width of columns.
+pub(crate) fn masked(text: &str) -> Vec<String> {
+    let word = |word: &str| -> String {
+        let is_id = |part: &str| part.len() > 11 && part.chars().all(|it| it.is_ascii_hexdigit());
+        if word.split(['-', '=']).any(is_id) {
+            return "ID".to_owned();
+        }
+        let mut masked = word.replace(|letter: char| letter.is_ascii_digit(), "#");
+        while masked.contains("##") {
+            masked = masked.replace("##", "#");
+        }
+        masked
+    };
+    let line = |line: &str| {
+        line.split_whitespace()
+            .map(word)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    text.trim_end().lines().map(line).collect()
+}
+
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{check, expect, organization, service};
 use crate::support::binary::{KEY, exporter, free_address, launch};
-use crate::support::files::assert_has;
+use crate::support::files::{assert_has, masked, transcript};
 use crate::support::http_peer::{Peer, json};
 use crate::support::service::spawn;
 
@@ -229,16 +229,6 @@ async fn no_secret_is_in_it() {
     }
 }
 
-/// The line without what differs from run to run: numbers, and the width of columns.
-fn masked(line: &str) -> String {
-    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut masked = line.replace(|letter: char| letter.is_ascii_digit(), "#");
-    while masked.contains("##") {
-        masked = masked.replace("##", "#");
-    }
-    masked
-}
-
 #[tokio::test]
 async fn the_transcript_in_the_documentation_is_what_is_printed() {
     const PAGE: &str = include_str!("../../../docs/operations.md");
@@ -257,10 +247,7 @@ async fn the_transcript_in_the_documentation_is_what_is_printed() {
         .stdout
         .replace("--web.listen-address=127.0.0.1:0 (flag)\n", "");
     let printed = printed.replace("127.0.0.1:0: free", ":10917: free");
-    let begin = "orgdata-exporter check --api.base-url http://127.0.0.1:8081\n";
-    let (_, transcript) = PAGE.split_once(begin).unwrap();
-    let (transcript, _) = transcript.split_once("\n```\n").unwrap();
-    let lines = |text: &str| text.lines().map(masked).collect::<Vec<_>>();
-    assert_eq!(lines(transcript), lines(&printed));
+    let command = "orgdata-exporter check --api.base-url http://127.0.0.1:8081";
+    assert_eq!(transcript(PAGE, command), masked(&printed));
     assert_eq!(run.status, Some(2));
 }

@@ -2,6 +2,7 @@
 
 use crate::support::binary::{Exporter, client, launch, until};
 use crate::support::collector_peer::Peer;
+use crate::support::files::{file, masked};
 
 /// The URL in the line of the introduction that contains this.
 async fn url(demo: &Exporter, what: &str) -> String {
@@ -88,4 +89,42 @@ async fn it_leaves_the_state_file_of_an_exporter_alone_and_names_the_collector()
     until("a log record", arrives).await;
     assert!(!file.exists());
     assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
+}
+
+/// What README shows of the demo, and the failure that it causes.
+#[tokio::test]
+async fn the_transcripts_in_readme_are_what_is_printed() {
+    let readme = file("README.md");
+    let (_, shown) = readme.split_once("```text\n").unwrap();
+    let (shown, rest) = shown.split_once("```").unwrap();
+    let demo = launch(&["demo"]).start();
+    for line in masked(shown).iter().filter(|line| line.contains("http")) {
+        // The address is another one.
+        let text = |line: &str| line.split(' ').skip(1).collect::<Vec<_>>().join(" ");
+        let is_it = |printed: &str| masked(printed).iter().any(|it| text(it) == text(line));
+        demo.stdout().until(line, is_it).await;
+    }
+    let is_record = |line: &str| line.contains("orgdata.audit.") && line.contains(" id=");
+    demo.stdout().until("a log record", is_record).await;
+    let metrics = url(&demo, "what Prometheus scrapes").await;
+    let (_, sample) = rest.split_once("/metrics\n").unwrap();
+    let sample = sample.split("```").next().unwrap();
+    let names = sample
+        .lines()
+        .filter_map(|line| line.split_once(['{', ' ']));
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 6);
+    until("the metrics", async || {
+        let text = page(&metrics).await;
+        names.iter().all(|name| text.contains(name)).then_some(())
+    })
+    .await;
+    let (_, fault) = rest.split_once("curl -d '").unwrap();
+    let fault = fault.split('\'').next().unwrap().to_owned();
+    let control = url(&demo, "the simulator").await + "control/";
+    let sent = client().post(control).body(fault).send().await.unwrap();
+    assert_eq!(sent.status(), 200);
+    let landing = url(&demo, "what the exporter is doing").await;
+    let fails = async || page(&landing).await.contains("Failing").then_some(());
+    until("the failure", fails).await;
 }
