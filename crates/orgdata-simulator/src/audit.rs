@@ -76,7 +76,7 @@ pub(crate) fn page(
     let between = rows[low.min(high)..high].iter();
     let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.entry(row));
     let is_candidate = |row: &&Row| readings.filter_after_limit || matches(row);
-    let mut page: Vec<&Row> = if after.is_some() && before.is_none() && !readings.after_newest {
+    let mut page: Vec<&Row> = if after.is_some() && before.is_none() {
         between.filter(is_candidate).take(limit).collect()
     } else {
         between.rev().filter(is_candidate).take(limit).collect()

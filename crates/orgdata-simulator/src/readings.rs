@@ -8,9 +8,6 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Readings {
-    /// Whether `after=` returns the newest entries if more are new than fit on a page, with a hole between them and the
-    /// cursor. Otherwise it returns those next to the cursor, and newer ones follow on later pages.
-    pub after_newest: bool,
     /// Whether `before=` also returns the entry of the cursor.
     pub before_inclusive: bool,
     /// The constant value of `hasMore`; `None` if it is right.
@@ -39,8 +36,6 @@ pub struct Readings {
     pub zone_hours: i64,
     /// The number of seconds by which one node's clock is ahead, which creates two of five entries.
     pub node_ahead: i64,
-    /// The number of seconds after which a new entry can be seen.
-    pub visible_after: i64,
     /// The number of newest entries that are kept.
     pub keep: Option<u64>,
     /// The number of seconds by which `Date` is ahead.

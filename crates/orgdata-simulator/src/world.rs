@@ -97,11 +97,11 @@ impl World {
         }
     }
 
-    /// Returns `createdAt` of the next entry, if it can be seen at this time.
+    /// Returns `createdAt` of the next entry, which is created at this time.
     pub(crate) fn dated(&self, at: i64, readings: &Readings) -> i64 {
         let is_ahead = hash(self.seed, Purpose::Time, self.next_number, 1) % 5 < 2;
         let ahead = if is_ahead { readings.node_ahead } else { 0 };
-        at.saturating_add((ahead - readings.visible_after) * 1000)
+        at.saturating_add(ahead * 1000)
     }
 
     /// Adds an entry that was created at this time, with some fields given.

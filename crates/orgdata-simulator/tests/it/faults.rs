@@ -1,12 +1,10 @@
-//! Every fault, as a client sees it.
+//! Faults, as a client sees them. The tests of the exporter meet the others.
 
-use std::time::Duration;
-
-use orgdata_simulator::{Endpoint, Fault, FaultKind, Running};
+use orgdata_simulator::{Endpoint, Fault, Running};
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::{audit, client, get, ids, raw, with_history};
+use crate::support::{get, raw, with_history};
 
 /// A simulator with 20 entries and 20 tickets and this fault.
 async fn faulty(fault: &str) -> Running {
@@ -83,63 +81,5 @@ async fn a_body_can_be_cut_with_and_without_the_header_saying_so() {
             .await
             .unwrap_err()
             .is_request()
-    );
-}
-
-#[tokio::test]
-async fn hanging_answers_end_with_the_server() {
-    let sim = faulty("hang").await;
-    let hanging = tokio::spawn(
-        client()
-            .get(format!("{}/v1/tickets", sim.base_url()))
-            .send(),
-    );
-    while sim.requests().tickets == 0 {
-        tokio::task::yield_now().await;
-    }
-    assert!(!hanging.is_finished());
-    sim.stop().await;
-    assert!(hanging.await.unwrap().is_err());
-}
-
-#[tokio::test]
-async fn a_delayed_answer_is_right_and_goes_together_with_another_fault() {
-    let sim = faulty("delay=30ms").await;
-    let began = std::time::Instant::now();
-    assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
-    sim.fault("status=500".parse().unwrap());
-    assert_eq!(get(&sim, "/v1/tickets").await.0, 500);
-    assert!(began.elapsed() >= Duration::from_millis(60));
-}
-
-#[tokio::test]
-async fn a_page_fails_when_it_is_too_large_or_holds_a_poisoned_item() {
-    let sim = faulty("too-large=10").await;
-    assert_eq!(get(&sim, "/v1/audit-logs?limit=11").await.0, 500);
-    let page = audit(&sim, "limit=10").await;
-    sim.clear_faults();
-    sim.fault(Fault::new(FaultKind::Poison(ids(&page)[4].clone())));
-    assert_eq!(get(&sim, "/v1/audit-logs?limit=5").await.0, 500);
-    assert_eq!(get(&sim, "/v1/audit-logs?limit=4").await.0, 200);
-    assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
-    sim.fault("poison=\"20\"".parse().unwrap());
-    assert_eq!(get(&sim, "/v1/tickets?limit=1").await.0, 500);
-    assert_eq!(get(&sim, "/v1/tickets?offset=1").await.0, 200);
-}
-
-#[tokio::test]
-async fn items_can_be_doubled_unknown_or_missing() {
-    let first = |page: &Value| page["items"][0].clone();
-    let doubled = audit(&faulty("duplicate").await, "limit=5").await;
-    assert_eq!(
-        (doubled["items"].as_array().unwrap().len(), first(&doubled)),
-        (6, doubled["items"][1].clone())
-    );
-    let unknown = audit(&faulty("unknown-fields").await, "limit=20").await;
-    assert!(unknown.get("generatedBy").is_some() && first(&unknown).get("futureField").is_some());
-    let empty = audit(&faulty("empty-page").await, "").await;
-    assert_eq!(
-        (&empty["items"], &empty["hasMore"]),
-        (&json!([]), &json!(false))
     );
 }
