@@ -36,15 +36,8 @@ pub mod telemetry;
 pub mod tickets;
 pub mod util;
 
-// Checks that must hold for any bytes from outside, for `cargo test` and for the programs in `fuzz/`.
-#[cfg(any(test, fuzzing))]
-#[doc(hidden)]
-#[path = "tests/fuzz.rs"]
-pub mod fuzz;
-
 #[cfg(test)]
 mod tests {
-    mod corpus;
     mod simulation;
 }
 

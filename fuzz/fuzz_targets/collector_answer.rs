@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| orgdata_exporter::fuzz::collector_answer(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| orgdata_exporter_fuzz::collector_answer(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| orgdata_exporter::fuzz::ticket_page(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| orgdata_exporter_fuzz::ticket_page(data));

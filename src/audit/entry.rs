@@ -16,7 +16,7 @@ use crate::util::shown_id;
 
 /// An entry. Fields that only an unknown entry needs are interpreted later.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry<'a> {
+pub struct Entry<'a> {
     /// Its identity: that of its id as written, or of its bytes.
     pub(crate) id: EventId,
     /// When it was created, if it has a readable time.
@@ -81,7 +81,7 @@ struct Nested<'a> {
 
 impl<'a> Entry<'a> {
     /// Reads an entry.
-    pub(crate) fn read(raw: &'a str) -> Self {
+    pub fn read(raw: &'a str) -> Self {
         // serde would read an array as the fields in their order.
         let object = raw.starts_with('{').then_some(raw);
         let fields: Option<Fields<'_>> = object.and_then(|raw| serde_json::from_str(raw).ok());
@@ -119,7 +119,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns its id for a log line.
-    pub(crate) fn shown_id(&self) -> String {
+    pub fn shown_id(&self) -> String {
         shown_id(&self.id_text().unwrap_or("none".into()))
     }
 
@@ -135,12 +135,12 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns its type; without one it cannot be counted.
-    pub(crate) fn activity_type(&self) -> Option<Cow<'a, str>> {
+    pub fn activity_type(&self) -> Option<Cow<'a, str>> {
         self.fields.as_ref()?.activity_type.and_then(string)
     }
 
     /// Returns who did it; `None` if it does not say so.
-    pub(crate) fn actor(&self) -> Option<ActorRef> {
+    pub fn actor(&self) -> Option<ActorRef> {
         let fields = self.fields.as_ref()?;
         let user = nested(fields.actor_user);
         let id = fields.actor_user_id.and_then(number);
@@ -156,7 +156,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns how the entry violates the specification.
-    pub(crate) fn problem(&self) -> Option<&'static str> {
+    pub fn problem(&self) -> Option<&'static str> {
         let Some(fields) = &self.fields else {
             return Some("the entry is not a JSON object");
         };

@@ -12,7 +12,7 @@ mod sweep;
 
 use std::time::Duration;
 
-pub(crate) use entry::Entry;
+pub use entry::Entry;
 pub use error::TailError;
 pub use exclude::{Exclude, Excluded};
 pub use run::Tail;

@@ -34,14 +34,15 @@ pub use handle::LedgerHandle;
 pub use labels::{ActorPrivacy, MAX_ACTIVITY_TYPES, MAX_LABEL};
 pub use open::LedgerOptions;
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
+// Public for the fuzz targets.
+#[doc(hidden)]
+pub use outbox::{compress, decompress, split};
 pub use types::{
     ActorRef, Changes, Commit, DeadReason, Disposition, EventId, EventLabels, Gap, GapReason,
     NewEntry, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total, TraceContext,
 };
 
 pub(crate) use labels::label_value;
-#[cfg(any(test, fuzzing))]
-pub(crate) use outbox::{compress, decompress, split};
 pub(crate) use types::{EventIds, GAP_ID};
 
 /// How long to wait for a lock that another program holds on the file.

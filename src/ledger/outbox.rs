@@ -272,7 +272,7 @@ fn open_page(connection: &Connection, page: i64) -> rusqlite::Result<Option<Vec<
 }
 
 /// Splits concatenated fields; `None` if one ends early.
-pub(crate) fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
+pub fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
         let mut content = bytes.get(1..)?;
@@ -287,7 +287,7 @@ pub(crate) fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
 }
 
 /// Compresses the records of a page.
-pub(crate) fn compress(records: &[u8]) -> Vec<u8> {
+pub fn compress(records: &[u8]) -> Vec<u8> {
     // Larger blocks take more memory than they save.
     let info = FrameInfo::new()
         .block_size(BlockSize::Max64KB)
@@ -299,7 +299,7 @@ pub(crate) fn compress(records: &[u8]) -> Vec<u8> {
 }
 
 /// Decompresses the records of a page.
-pub(crate) fn decompress(frame: &[u8]) -> io::Result<Vec<u8>> {
+pub fn decompress(frame: &[u8]) -> io::Result<Vec<u8>> {
     let mut records = Vec::new();
     FrameDecoder::new(frame).read_to_end(&mut records)?;
     Ok(records)

@@ -23,6 +23,7 @@ mod support {
 mod backlog;
 mod check;
 mod cli;
+mod corpus;
 mod dead_letters;
 mod deploy;
 #[cfg(target_os = "linux")]
