@@ -11,7 +11,7 @@ pub mod verify;
 
 use std::io::{self, Write as _};
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub use crate::app::Failure;
 use crate::cli::Flags;
@@ -78,6 +78,13 @@ pub enum Command {
     Verify(Box<VerifyArgs>),
     /// Print the version
     Version,
+}
+
+/// The form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    Text,
+    Json,
 }
 
 /// The flags that `-h` shows, so that it fits on a screen.

@@ -26,7 +26,7 @@ const LONG_PATIENCE: u32 = 256;
 
 /// The state of delivery.
 #[derive(Debug)]
-pub(super) struct Bisect {
+pub(crate) struct Bisect {
     step: Step,
     /// The maximum number of records in a request, and what it is for now.
     max: usize,
@@ -53,7 +53,7 @@ enum Step {
 
 /// The outcome for the records that were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// They stay in the outbox.
     Kept,
     /// They were delivered.
@@ -66,7 +66,7 @@ pub(super) enum Fate {
 
 impl Bisect {
     /// Returns the state for requests of at most `max` records.
-    pub(super) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         Self {
             step: Step::Oldest,
             max,
@@ -80,7 +80,7 @@ impl Bisect {
 
     /// Returns what to send: the number of oldest records that are left out, which is above 0 for a witness, and the
     /// maximum number of records.
-    pub(super) fn next(&self) -> (usize, usize) {
+    pub(crate) fn next(&self) -> (usize, usize) {
         match self.step {
             Step::Oldest => (0, self.limit),
             Step::Witness => (self.distance, 1),
@@ -94,7 +94,7 @@ impl Bisect {
     }
 
     /// Begins with the oldest record again, because there is no record where the witness should be.
-    pub(super) fn no_witness(&mut self) {
+    pub(crate) fn no_witness(&mut self) {
         let was_first = self.distance == self.first;
         self.begin(if was_first { 1 } else { self.first + 1 });
     }
@@ -105,7 +105,7 @@ impl Bisect {
     }
 
     /// Returns what an answer to `count` records means, and whether there is a delay before the next request.
-    pub(super) fn answered(&mut self, count: usize, verdict: &Verdict) -> (Fate, bool) {
+    pub(crate) fn answered(&mut self, count: usize, verdict: &Verdict) -> (Fate, bool) {
         let reason = match verdict {
             Verdict::Accepted => return (self.accepted(), false),
             Verdict::PartlyRejected { .. } => {

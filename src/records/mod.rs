@@ -10,6 +10,7 @@ use otlp_logs::{Connection, Envelope, Given, Signal, Target, json_line, resource
 
 use crate::metrics::build::VERSION;
 
+pub(crate) use bisect::{Bisect, Fate};
 use fields::SCHEMA_URL;
 pub use fields::{GAP_EVENT, RecordEncoder, SCOPE};
 pub(crate) use run::MAX_REQUEST;

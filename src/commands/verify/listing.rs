@@ -1,14 +1,13 @@
 //! The audit logs of a window, page by page from the newest entry down.
 
-use std::time::Duration;
-
 use indicatif::ProgressBar;
 use jiff::Timestamp;
 use orgdata_api::{AuditPage, Backoff, Client, FailureReason as R};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
+use super::PATIENCE;
 use crate::audit::Entry;
-use crate::util::shown_wait;
+use crate::util;
 
 /// The listing is left after this many entries in a row that are older than the window: some may be listed by arrival.
 const MAX_OLDER: u32 = 10_000;
@@ -16,16 +15,9 @@ const MAX_OLDER: u32 = 10_000;
 /// A smaller page might have only the entry of its cursor.
 const MIN_PAGE: u32 = 2;
 
-/// How often the listing is begun again because the API no longer knows a cursor.
-const MAX_RESTARTS: u32 = 5;
-
-/// After this many pages without entries, although the one before said that there are more, the listing is begun again; after as many once
-/// more, its end is believed.
-const MAX_DOUBTS: u32 = 3;
-
-/// The wait after a failure, which doubles, and its maximum.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How often the listing is begun again because the API rejects a cursor, or says that there are more entries and lists none. After that, the
+/// end of the listing is believed.
+const MAX_RESTARTS: u32 = 3;
 
 /// A walk down the listing.
 pub(super) struct Listing {
@@ -35,31 +27,22 @@ pub(super) struct Listing {
     from: Timestamp,
     page_size: u32,
     limit: u32,
-    /// How long a page may fail.
-    patience: Duration,
     cursor: Option<String>,
     /// The page before said that there are more entries. Assumed at the top of the listing.
     has_more: bool,
-    doubts: u32,
     restarts: u32,
     /// The number of entries in a row that are older than the window.
     older: u32,
     /// The listing ended.
     pub(super) is_over: bool,
     /// When the last entry was created that was read.
-    pub(super) reached: Option<Timestamp>,
+    reached: Option<Timestamp>,
 }
 
 // === impl Listing ===
 
 impl Listing {
-    pub(super) fn new(
-        client: Client,
-        bar: ProgressBar,
-        from: Timestamp,
-        page_size: u32,
-        patience: Duration,
-    ) -> Self {
+    pub(super) fn new(client: Client, bar: ProgressBar, from: Timestamp, page_size: u32) -> Self {
         let page_size = page_size.max(MIN_PAGE);
         Self {
             client,
@@ -67,10 +50,8 @@ impl Listing {
             from,
             page_size,
             limit: page_size,
-            patience,
             cursor: None,
             has_more: true,
-            doubts: 0,
             restarts: 0,
             older: 0,
             is_over: false,
@@ -82,65 +63,78 @@ impl Listing {
     /// entries.
     ///
     /// # Errors
-    /// If a page fails for longer than the patience, or cannot work.
+    /// If a page fails for longer than the patience, or cannot work. The message says what was not read.
     pub(super) async fn page(&mut self) -> Result<Option<AuditPage>, String> {
-        let mut backoff = Backoff::new(FIRST_WAIT, MAX_WAIT);
-        let begun = Instant::now();
+        let patience = self.client.settings().timeout * PATIENCE;
+        let (mut backoff, begun) = (Backoff::default(), Instant::now());
         while !self.is_over && self.older < MAX_OLDER {
+            let may_restart = self.restarts < MAX_RESTARTS;
             let answer = self.client.audit_page(self.limit, self.cursor.as_deref());
-            let error = match answer.await {
-                Ok(page) if self.is_doubtful(&page) => {
-                    self.doubts += 1;
-                    if self.doubts == MAX_DOUBTS {
-                        self.restart();
-                    }
-                    tokio::time::sleep(FIRST_WAIT).await;
-                    continue;
-                }
+            let mut retry_after = None;
+            match answer.await {
+                Ok(page) if may_restart && self.is_contradicted(&page) => self.restart(),
                 Ok(page) => {
                     self.advance(&page);
                     return Ok(Some(page));
                 }
-                Err(error) => error,
-            };
-            let is_final = !error.is_transient() && error.reason() != R::TooLarge;
-            match error.reason() {
-                R::Rejected if self.cursor.is_some() && self.restarts < MAX_RESTARTS => {
-                    self.restart();
+                Err(error) => {
+                    retry_after = error.retry_after();
+                    self.bar.set_message(format!("the API fails: {error}"));
+                    match error.reason() {
+                        R::Rejected if may_restart && self.cursor.is_some() => self.restart(),
+                        reason
+                            if begun.elapsed() < patience
+                                && (error.is_transient() || reason == R::TooLarge) =>
+                        {
+                            self.limit = (self.limit / 2).max(MIN_PAGE);
+                        }
+                        _ => {
+                            let unread = match self.reached {
+                                Some(at) => format!("the audit logs before {at:.0} were not read"),
+                                None => "nothing was read".to_owned(),
+                            };
+                            return Err(format!("{error}; {unread}"));
+                        }
+                    }
                 }
-                _ if is_final || begun.elapsed() >= self.patience => return Err(error.to_string()),
-                _ => self.limit = (self.limit / 2).max(MIN_PAGE),
             }
-            let wait = backoff.next(error.retry_after());
-            let message = format!(
-                "the API fails; trying again in {}: {error}",
-                shown_wait(wait)
-            );
-            self.bar.set_message(message);
-            tokio::time::sleep(wait).await;
+            sleep(backoff.next(retry_after)).await;
         }
         Ok(None)
     }
 
-    /// Returns when an entry was created. One without a readable time has that of the entry before it.
-    pub(super) fn time_of(&mut self, entry: &Entry<'_>, now: Timestamp) -> Timestamp {
-        let at = entry.created_at.or(self.reached).unwrap_or(now);
-        self.reached = Some(at);
-        self.older = if at < self.from { self.older + 1 } else { 0 };
-        at
+    /// Returns the entries of a page, each with its JSON and the time of its creation. One without a readable time has that of the entry before
+    /// it.
+    pub(super) fn entries<'p>(
+        &mut self,
+        page: &'p AuditPage,
+    ) -> Vec<(Entry<'p>, &'p str, Timestamp)> {
+        let now = now(page);
+        let entries = page.items().map(|json| {
+            let entry = Entry::read(json);
+            let at = entry.created_at.or(self.reached).unwrap_or(now);
+            self.reached = Some(at);
+            self.older = if at < self.from { self.older + 1 } else { 0 };
+            (entry, json, at)
+        });
+        entries.collect()
     }
 
-    /// Reports whether the page is empty although there should be more. If that happens again from the top, the listing ends there.
-    fn is_doubtful(&self, page: &AuditPage) -> bool {
-        let is_end = page.end_cursor.is_none() && page.is_empty()
-            || page.end_cursor.is_some() && page.end_cursor == self.cursor;
-        is_end && self.has_more && self.doubts < 2 * MAX_DOUBTS
+    /// Reports whether there is no entry although the page before said that there is one.
+    fn is_contradicted(&self, page: &AuditPage) -> bool {
+        let is_empty = page.end_cursor.is_none() && page.is_empty();
+        self.has_more && (is_empty || self.is_last(page) && page.end_cursor.is_some())
+    }
+
+    /// Reports whether no cursor leads on.
+    fn is_last(&self, page: &AuditPage) -> bool {
+        page.end_cursor.is_none() || page.end_cursor == self.cursor
     }
 
     fn advance(&mut self, page: &AuditPage) {
         self.bar.set_message("");
         self.bar.inc(page.len() as u64);
-        self.is_over = page.end_cursor.is_none() || page.end_cursor == self.cursor;
+        self.is_over = self.is_last(page);
         self.limit = (self.limit * 2).min(self.page_size);
         self.has_more = page.has_more;
         self.cursor.clone_from(&page.end_cursor);
@@ -151,4 +145,9 @@ impl Listing {
         (self.cursor, self.has_more, self.older) = (None, true, 0);
         self.restarts += 1;
     }
+}
+
+/// Returns when a page came, by the API's clock or this machine's, whichever is earlier.
+pub(super) fn now(page: &AuditPage) -> Timestamp {
+    page.server_time.min(util::now())
 }

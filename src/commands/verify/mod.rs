@@ -11,30 +11,30 @@ mod send;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use indicatif::{ProgressBar, ProgressStyle};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use orgdata_api::Client;
-use otlp_logs::Target;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::Failure;
+use super::{Failure, ReportFormat};
 use crate::audit::{Entry, Excluded, Start};
 use crate::cli::{self, ExporterSettings, Flags, values};
-use crate::ledger::{DeadLetters, EventId, OpenError, RecordKind};
+use crate::ledger::{DeadLetters, EventId, OpenError};
 use crate::metrics::Metrics;
 use crate::util::{self, counted};
 use export::Export;
 use listing::Listing;
-use report::{Report, ReportFormat, Summary};
+use report::Report;
 use send::Sending;
 
 /// The window ends this long before the last pass that is surely complete: records need a moment to be delivered and indexed.
-const DELIVERY: SignedDuration = SignedDuration::from_mins(10);
+const DELIVERY: Duration = Duration::from_secs(600);
 
 /// A page of the API, or a request to the collector, is tried again for this many times `--api.timeout`.
 const PATIENCE: u32 = 10;
@@ -67,11 +67,7 @@ pub struct VerifyArgs {
 }
 
 /// The times that are compared: those of creation, without the end.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    from: Timestamp,
-    until: Timestamp,
-}
+type Window = Range<Timestamp>;
 
 /// An entry of the listing.
 #[derive(Clone, Copy, Debug)]
@@ -89,17 +85,19 @@ struct Verify {
     client: Client,
     excluded: Excluded,
     from: Timestamp,
-    patience: Duration,
-    bar: ProgressBar,
     report: Report,
-    dead_letters: HashMap<EventId, String>,
+    dead_letters: HashMap<EventId, i64>,
     sending: Option<Sending>,
 }
 
 /// Hides the exporter's flags that have no effect here; they are accepted, because an exporter's variables may be set.
 pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
-    const GROUPS: [&str; 5] = ["tickets.", "web.", "metrics.", "log.", "shutdown."];
-    const FLAGS: [&str; 5] = [
+    const HIDDEN: [&str; 10] = [
+        "tickets.",
+        "web.",
+        "metrics.",
+        "log.",
+        "shutdown.",
         "audit.enabled",
         "audit.poll-interval",
         "audit.start",
@@ -107,7 +105,7 @@ pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
         "state.max-size",
     ];
     let id = argument.get_id().as_str();
-    let is_hidden = GROUPS.iter().any(|group| id.starts_with(group)) || FLAGS.contains(&id);
+    let is_hidden = HIDDEN.iter().any(|start| id.starts_with(start));
     let is_hidden = is_hidden && id != "metrics.hash-key-file";
     argument.hide(is_hidden)
 }
@@ -121,15 +119,15 @@ pub async fn run(
     given: &ArgMatches,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
-    let file = open(&args.file)?;
+    let file: Box<dyn Read + Send> = match args.file.to_str() {
+        Some("-") => Box::new(io::stdin()),
+        _ => Box::new(File::open(&args.file).map_err(|error| unreadable(&args.file, &error))?),
+    };
     let mut verify = Verify::new(args, given)?;
     let result = shutdown.run_until_cancelled(verify.run(file)).await;
-    verify.bar.finish_and_clear();
+    verify.report.bar.finish_and_clear();
     result.unwrap_or_else(|| {
-        let accepted = verify
-            .sending
-            .as_ref()
-            .map_or(0, |sending| sending.accepted);
+        let accepted = verify.sending.map_or(0, |sending| sending.accepted);
         let sent = counted(accepted, "record was sent", "records were sent");
         Err(not_compared(format!("stopped before the end; {sent}")))
     })
@@ -140,45 +138,25 @@ fn not_compared(message: impl Into<String>) -> Failure {
     Failure::new(2, message)
 }
 
-fn open(path: &Path) -> Result<Box<dyn Read + Send>, Failure> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin()));
-    }
-    match File::open(path) {
-        Ok(file) => Ok(Box::new(file)),
-        Err(error) => Err(unreadable(path, &error)),
-    }
-}
-
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
     not_compared(format!("cannot read {}: {error}", path.display()))
 }
 
-/// Returns the dead letters of a state file as they are named in the report.
-fn dead_letters(path: &Path) -> Result<HashMap<EventId, String>, OpenError> {
+/// Returns the numbers of the dead letters of a state file.
+fn dead_letters(path: &Path) -> Result<HashMap<EventId, i64>, OpenError> {
     let letters = DeadLetters::open(path)?;
-    let mut named = HashMap::new();
-    for id in letters.ids(None)? {
-        let stored = letters.letter(id)?;
-        if let Some(stored) = stored.filter(|stored| stored.letter.kind == RecordKind::Entry) {
-            let name = format!("{id} ({})", stored.letter.reason.as_str());
-            named.insert(Entry::read(&stored.letter.raw).id, name);
+    let mut numbers = HashMap::new();
+    for number in letters.ids(None)? {
+        if let Some(stored) = letters.letter(number)? {
+            numbers.insert(Entry::read(&stored.letter.raw).id, number);
         }
     }
-    Ok(named)
+    Ok(numbers)
 }
 
 /// Returns the index of an entry.
 fn position(listed: &[Listed], id: EventId) -> Result<usize, usize> {
     listed.binary_search_by_key(&id, |entry| entry.id)
-}
-
-// === impl Window ===
-
-impl Window {
-    fn contains(&self, at: Timestamp) -> bool {
-        (self.from..self.until).contains(&at)
-    }
 }
 
 // === impl Listed ===
@@ -203,133 +181,110 @@ impl Verify {
         let settings = ExporterSettings::resolve(&flags, &cli::variable);
         let settings = settings.map_err(Failure::in_settings)?;
         let now = util::now();
-        let from = args.from.from(now).unwrap_or(now);
-        let is_given = |flag| {
-            let source = given.value_source(flag);
-            matches!(
-                source,
-                Some(ValueSource::CommandLine | ValueSource::EnvVariable)
-            )
-        };
+        let is_default = given.value_source("state.path") == Some(ValueSource::DefaultValue);
         let dead_letters = match &settings.ledger.path {
-            Some(path) if is_given("state.path") || path.exists() => dead_letters(path),
-            _ => Ok(HashMap::new()),
+            Some(path) if !is_default || path.exists() => dead_letters(path)?,
+            _ => HashMap::new(),
         };
-        let patience = settings.api.timeout * PATIENCE;
         let sending = match (args.send_missing, settings.otlp) {
             (false, _) => None,
-            (true, Some(delivery)) => {
-                let sending = Sending::new(delivery, settings.ledger.encoder.clone(), patience);
-                Some(sending.map_err(Failure::in_settings)?)
-            }
             (true, None) => {
                 let message = "--send-missing needs a collector; set --otlp.endpoint";
                 return Err(Failure::in_settings(message));
             }
+            (true, Some(delivery)) => {
+                let patience = settings.api.timeout * PATIENCE;
+                let sending = Sending::new(delivery, settings.ledger.encoder, patience);
+                Some(sending.map_err(Failure::in_settings)?)
+            }
         };
-        let is_stdout = |sending: &Sending| matches!(sending.delivery.target, Target::Stdout(_));
-        let bar = ProgressBar::no_length();
+        let to_stderr = sending.as_ref().is_some_and(Sending::is_to_stdout);
+        // The observer is not read.
+        let client = Client::new(settings.api, Metrics::new(Duration::ZERO).api.clone());
         Ok(Self {
-            // The observer is not read.
-            client: Client::new(settings.api, Metrics::new(Duration::ZERO).api.clone())
-                .map_err(Failure::in_settings)?,
+            client: client.map_err(Failure::in_settings)?,
             excluded: settings
                 .audit
                 .map(|audit| audit.excluded)
                 .unwrap_or_default(),
-            from,
-            patience,
-            // Standard output has the records.
-            report: Report::new(
-                args.format,
-                sending.as_ref().is_some_and(is_stdout),
-                bar.clone(),
-            ),
-            bar,
-            dead_letters: dead_letters.map_err(|error| not_compared(error.to_string()))?,
+            from: args.from.from(now).unwrap_or(now),
+            report: Report::new(args.format, to_stderr),
+            dead_letters,
             sending,
             args,
         })
     }
 
     async fn run(&mut self, file: Box<dyn Read + Send>) -> Result<(), Failure> {
-        let (mut listed, mut summary) = self.list().await?;
-        let export = self.read(file, &mut listed, summary.window).await?;
+        let (listed, window) = self.list().await?;
+        let (mut listed, export) = self.read(file, listed, window.clone()).await?;
         let count = |is_one: fn(&Listed) -> bool| {
             let those = listed.iter().filter(|entry| is_one(entry));
             those.count() as u64
         };
-        summary.listed = count(|entry| entry.is_expected);
-        summary.missing = count(Listed::is_missing);
-        summary.repeated = count(Listed::is_repeated);
-        for (id, name) in &export.repeated {
-            if let Ok(index) = position(&listed, *id) {
-                self.report.repeated(name, listed[index].found);
-            }
+        let expected = count(|entry| entry.is_expected);
+        let (missing, repeated) = (count(Listed::is_missing), count(Listed::is_repeated));
+        for (identity, id) in &export.repeated {
+            let times = position(&listed, *identity).map(|index| listed[index].found);
+            let fields = [("id", json!(id)), ("times", json!(times.unwrap_or(0)))];
+            self.report.line("repeated", &fields);
         }
         for id in &export.unknown_ids {
-            self.report.unknown(id);
+            self.report.line("unknown", &[("id", json!(id))]);
         }
-        let named = self.name_missing(&mut listed, &mut summary).await;
+        let mut gone = missing;
+        let named = self.name_missing(&mut listed, &mut gone).await;
         let sent = self.sending.as_ref();
-        let sent = sent.map(|sending| (sending.accepted, sending.rejected));
-        self.report.summary(&summary, &export, sent)?;
+        let (accepted, rejected) = sent.map_or((0, 0), |sent| (sent.accepted, sent.rejected));
+        let counts = [
+            ("listed", "listed by the API", expected),
+            ("found", "found in the export", expected - missing),
+            ("missing", "missing", missing),
+            ("repeated", "in the export more than once", repeated),
+            ("unknown", "unknown to the API", export.unknown),
+            ("gone", "missing, and no longer listed by the API", gone),
+            ("outside", "records outside of the window", export.outside),
+            ("without_id", "lines without an id", export.without_id),
+            ("broken", "lines that are not JSON", export.broken),
+            ("long", "lines longer than 16 MiB", export.long),
+            ("accepted", "sent and accepted", accepted),
+            ("rejected", "sent and rejected", rejected),
+        ];
+        self.report.summary(&window, &counts)?;
         named.map_err(Failure::at_run_time)?;
-        match summary.missing == sent.map_or(0, |(accepted, _)| accepted) {
+        match missing == accepted {
             true => Ok(()),
             // The report says why.
             false => Err(Failure::new(1, "")),
         }
     }
 
-    /// Lists the window. The entries are sorted by id.
-    async fn list(&mut self) -> Result<(Vec<Listed>, Summary), Failure> {
-        self.show("{spinner} listing audit logs: {human_pos} {msg}", None);
-        let (mut listing, mut listed) = (self.listing(), Vec::new());
-        let (mut window, mut oldest, mut without_id) = (None, Timestamp::MAX, 0);
-        loop {
-            let page = match listing.page().await {
-                Ok(Some(page)) => page,
-                Ok(None) => break,
-                Err(error) => {
-                    let unread = listing.reached.map_or("nothing was read".to_owned(), |at| {
-                        let from = self.args.from;
-                        format!(
-                            "the audit logs before {at:.0}, from --from {from} on, were not read"
-                        )
-                    });
-                    return Err(not_compared(format!("cannot compare: {error}; {unread}")));
-                }
-            };
-            let now = page.server_time.min(util::now());
-            let window = match window {
+    /// Lists the window. Returns the entries, sorted by id.
+    async fn list(&mut self) -> Result<(Vec<Listed>, Window), Failure> {
+        let mut listing = self.listing("listing audit logs");
+        let (mut listed, mut oldest, mut window) = (Vec::new(), Timestamp::MAX, None);
+        let cannot = |error| not_compared(format!("cannot compare: {error}"));
+        while let Some(page) = listing.page().await.map_err(cannot)? {
+            let window = match &mut window {
                 Some(window) => window,
-                None => *window.insert(self.window(now)?),
+                none => none.insert(self.window(listing::now(&page))?),
             };
-            for json in page.items() {
-                let entry = Entry::read(json);
-                let at = listing.time_of(&entry, now);
+            for (entry, _, at) in listing.entries(&page) {
                 oldest = at.min(oldest);
-                let is_expected = window.contains(at) && self.is_expected(&entry);
-                // Its record has no id either.
-                if entry.id_text().is_none() {
-                    without_id += u64::from(is_expected);
-                    continue;
-                }
                 listed.push(Listed {
                     id: entry.id,
                     found: 0,
-                    is_expected,
+                    is_expected: window.contains(&at) && self.is_expected(&entry),
                 });
             }
         }
-        let Some(mut window) = window.filter(|_| listing.reached.is_some()) else {
-            let message = "cannot compare: the API lists no audit logs; check the key, and that the --audit filters match anything";
-            return Err(not_compared(message));
+        let Some(mut window) = window.filter(|_| !listed.is_empty()) else {
+            let why = "the API lists no audit logs; check the key, and that the --audit filters match anything";
+            return Err(cannot(why.to_owned()));
         };
-        if listing.is_over && oldest < window.until {
+        if listing.is_over && oldest < window.end {
             // The API may have nothing older.
-            window.from = window.from.max(oldest);
+            window.start = window.start.max(oldest);
         }
         listed.sort_unstable_by_key(|entry| entry.id);
         listed.dedup_by(|other, entry| {
@@ -337,102 +292,86 @@ impl Verify {
             entry.is_expected |= is_same && other.is_expected;
             is_same
         });
-        Ok((listed, Summary::new(window, without_id)))
+        Ok((listed, window))
     }
 
-    /// Reads the export.
+    /// Reads the export, and notes in the listing what it has.
     async fn read(
         &mut self,
         file: Box<dyn Read + Send>,
-        listed: &mut Vec<Listed>,
+        mut listed: Vec<Listed>,
         window: Window,
-    ) -> Result<Export, Failure> {
-        let length = self.args.file.metadata().ok().filter(|file| file.is_file());
+    ) -> Result<(Vec<Listed>, Export), Failure> {
+        let path = &self.args.file;
+        let length = path.metadata().ok().filter(|file| file.is_file());
         let template = match length {
             Some(_) => "reading the export [{bar:30}] {bytes}/{total_bytes}, {eta} left",
             None => "{spinner} reading the export: {bytes}",
         };
-        self.show(template, length.map(|file| file.len()));
-        let (mut entries, bar) = (std::mem::take(listed), self.bar.clone());
-        let work = tokio::task::spawn_blocking(move || {
-            let reader = BufReader::with_capacity(BUFFER, file);
-            let export = export::read(reader, &mut entries, &window, &bar);
-            (entries, export)
+        let bar = self.report.show(template);
+        length
+            .into_iter()
+            .for_each(|file| bar.set_length(file.len()));
+        let file = BufReader::with_capacity(BUFFER, bar.wrap_read(file));
+        let work = util::blocking(move || {
+            let export = export::read(file, &mut listed, &window);
+            export.map(|export| (listed, export))
         });
-        let (entries, export) = work
-            .await
-            .map_err(|error| not_compared(error.to_string()))?;
-        *listed = entries;
-        let export = export.map_err(|error| unreadable(&self.args.file, &error))?;
+        let work = work.await.map_err(io::Error::other).flatten();
+        let (listed, export) = work.map_err(|error| unreadable(path, &error))?;
         if export.ids == 0 && export.lines > 0 {
             return Err(not_compared(format!(
                 "cannot compare: {} has no id in {}; an id is a string at log.record.uid: in an attribute of OTLP JSON, one request or record per line; as the key log.record.uid; or as the key log_record_uid",
-                self.args.file.display(),
+                path.display(),
                 counted(export.lines, "line", "lines"),
             )));
         }
-        Ok(export)
+        Ok((listed, export))
     }
 
-    /// Lists the window again, prints the missing entries, and sends them.
+    /// Lists the window again, prints the missing entries, and sends them. `missing` becomes the number of those that are not listed again.
     async fn name_missing(
         &mut self,
         listed: &mut [Listed],
-        summary: &mut Summary,
+        missing: &mut u64,
     ) -> Result<(), String> {
-        self.show(
-            "{spinner} listing the missing entries: {human_pos} {msg}",
-            None,
-        );
-        summary.gone = summary.missing;
-        let mut listing = self.listing();
-        let walked = loop {
-            if summary.gone == 0 {
-                break Ok(());
-            }
+        let mut listing = self.listing("listing the missing entries");
+        let mut walked = Ok(());
+        while *missing > 0 {
             let page = match listing.page().await {
                 Ok(Some(page)) => page,
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(format!("cannot list the missing entries: {error}")),
+                end => {
+                    walked = end.map(drop);
+                    break;
+                }
             };
-            let now = page.server_time.min(util::now());
-            for json in page.items() {
-                let entry = Entry::read(json);
-                let at = listing.time_of(&entry, now);
-                let index = position(listed, entry.id).ok();
-                let Some(one) = index.map(|index| &mut listed[index]) else {
+            for (entry, json, at) in listing.entries(&page) {
+                let one = position(listed, entry.id).map(|index| &mut listed[index]);
+                let Some(one) = one.ok().filter(|one| one.is_missing()) else {
                     continue;
                 };
-                if !one.is_missing() {
-                    continue;
-                }
                 // Once.
                 one.is_expected = false;
-                summary.gone -= 1;
-                let dead_letter = self.dead_letters.get(&entry.id);
-                self.report.missing(&entry, at, dead_letter);
+                *missing -= 1;
+                let fields = [
+                    ("created_at", json!(at)),
+                    ("type", json!(entry.activity_type())),
+                    ("id", json!(entry.id_text())),
+                    ("dead_letter", json!(self.dead_letters.get(&entry.id))),
+                ];
+                self.report.line("missing", &fields);
                 if let Some(sending) = &mut self.sending {
-                    sending.add(json, at, now);
+                    sending.add(json, at, listing::now(&page));
                     if sending.is_full() {
-                        self.send().await?;
+                        sending.send(&mut self.report).await?;
                     }
                 }
             }
-        };
-        let sent = self.send().await;
-        walked.and(sent)
-    }
-
-    /// Sends the records that wait.
-    async fn send(&mut self) -> Result<(), String> {
-        let Some(sending) = &mut self.sending else {
-            return Ok(());
-        };
-        let result = sending.send(&self.bar).await;
-        for (id, said) in sending.rejections.drain(..) {
-            self.report.rejected(id.as_deref(), &said);
         }
-        result
+        if let Some(sending) = &mut self.sending {
+            sending.send(&mut self.report).await?;
+        }
+        walked.map_err(|error| format!("cannot list the missing entries: {error}"))
     }
 
     /// Returns the window, at the time of the first page.
@@ -440,11 +379,9 @@ impl Verify {
         let until = match self.args.until {
             Some(until) => until.from(now).unwrap_or(now).min(now),
             None => {
-                let reread = SignedDuration::try_from(self.args.flags.audit.reread_interval);
-                let ago = reread
-                    .unwrap_or(SignedDuration::MAX)
-                    .saturating_add(DELIVERY);
-                now.checked_sub(ago).unwrap_or(Timestamp::MIN)
+                let reread = self.args.flags.audit.reread_interval;
+                let until = Start::Ago(reread.saturating_add(DELIVERY)).from(now);
+                until.unwrap_or(now)
             }
         };
         let from = self.from;
@@ -453,7 +390,7 @@ impl Verify {
                 "--from {from:.0} is not before the end of the window, {until:.0} (--until); nothing lies between them"
             )));
         }
-        Ok(Window { from, until })
+        Ok(from..until)
     }
 
     /// Reports whether the exporter sends a log record of an entry.
@@ -462,21 +399,11 @@ impl Verify {
         entry.matches(&self.client.settings().filters) && !self.excluded.records.matches(&kind)
     }
 
-    fn listing(&self) -> Listing {
+    /// Begins a walk, of which the bar shows this.
+    fn listing(&self, what: &str) -> Listing {
+        let template = format!("{{spinner}} {what}: {{human_pos}} {{msg}}");
+        let bar = self.report.show(&template).clone();
         let page_size = self.args.flags.api.page_size;
-        let (client, bar) = (self.client.clone(), self.bar.clone());
-        Listing::new(client, bar, self.from, page_size, self.patience)
-    }
-
-    /// Begins to show another activity.
-    fn show(&self, template: &str, length: Option<u64>) {
-        let style = ProgressStyle::with_template(template);
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
-        self.bar.set_style(style);
-        self.bar.reset();
-        match length {
-            Some(length) => self.bar.set_length(length),
-            None => self.bar.unset_length(),
-        }
+        Listing::new(self.client.clone(), bar, self.from, page_size)
     }
 }
