@@ -403,7 +403,10 @@ impl Tail {
 
     fn log_first_sync(&self, is_new: bool) {
         let history = self.walks.state.histories.last();
-        let from = history.map(|history| history.from.to_string());
+        let from = history.map(|history| match history.from == Timestamp::MIN {
+            true => "oldest".to_owned(),
+            false => history.from.to_string(),
+        });
         let to = history.map(|history| history.to.to_string());
         let message = match is_new {
             true => "first sync is done; counting begins",
