@@ -206,7 +206,7 @@ pub fn error_body(data: &[u8]) {
     let header = HeaderValue::from_str(&key).expect("it is visible ASCII");
     let message = |answer: http::Response<Vec<u8>>| {
         let error = CLIENT
-            .read_response(Endpoint::AuditLogs, answer, &header, AuditPage::parse)
+            .read_response(Endpoint::AuditLogs, answer, None, &header, AuditPage::parse)
             .err()?;
         assert_line(&error.to_string(), MAX_MESSAGE);
         assert_hidden(&error.to_string(), &key);

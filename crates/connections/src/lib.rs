@@ -7,3 +7,24 @@ mod tls;
 pub use proxy::check_proxy;
 pub use renewed::{Outcome, Renewed};
 pub use tls::advice;
+
+use std::error::Error;
+use std::net::IpAddr;
+
+/// Returns whether a host is this machine: a loopback address or `localhost`. Other names could resolve to any address.
+pub fn is_loopback(host: &str) -> bool {
+    let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Returns an error and its sources, without repeating what the text already says.
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let sources = std::iter::successors(error.source(), |&error| error.source());
+    for cause in sources.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.extend([": ", &cause]);
+        }
+    }
+    text
+}

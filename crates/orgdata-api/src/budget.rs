@@ -10,9 +10,6 @@ use super::Endpoint;
 /// The longest time that a request waits for a pause to end. A longer pause is an error at once.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// The maximum pause of an endpoint because the other one limits the rate: the limit may be that endpoint's alone.
-const LONGEST_SHARED_PAUSE: Duration = Duration::from_secs(180);
-
 /// A token bucket of at most one second's requests. No loop starves the other: each has one request at a time, and so
 /// at most one request of the other loop is served before it.
 #[derive(Debug)]
@@ -63,19 +60,12 @@ impl Budget {
         self.resumed(endpoint).await
     }
 
-    /// Holds the requests to an endpoint for `wait`, as the API asked. A rate limit may be that of the key, so the
-    /// other endpoint waits too, for a few minutes at most.
-    pub(super) fn pause(&self, endpoint: Endpoint, wait: Duration, is_rate_limit: bool) {
+    /// Holds the requests to an endpoint for `wait`, as the API asked.
+    pub(super) fn pause(&self, endpoint: Endpoint, wait: Duration) {
         let mut state = self.lock();
         let now = state.settle();
-        for (other, until) in Endpoint::ALL.iter().zip(&mut state.paused_until) {
-            let wait = match *other == endpoint {
-                true => wait,
-                false if is_rate_limit => wait.min(LONGEST_SHARED_PAUSE),
-                false => continue,
-            };
-            *until = (*until).max(now + wait);
-        }
+        let until = &mut state.paused_until[endpoint as usize];
+        *until = (*until).max(now + wait);
     }
 
     /// Returns the time that requests waited and that has not been returned before.
@@ -197,18 +187,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_belongs_to_its_endpoint_and_a_rate_limit_to_both_for_a_while() {
-        let left = async |budget: &Budget| {
-            let [audit, tickets] = Endpoint::ALL.map(|endpoint| budget.acquire(endpoint));
-            let left = |turn: Result<(), Duration>| turn.err().map_or(0, |left| left.as_secs());
-            (left(audit.await), left(tickets.await))
-        };
-        for (is_rate_limit, expected) in [(false, (0, 3600)), (true, (180, 3600))] {
-            let budget = Budget::new(100.0);
-            budget.pause(Endpoint::Tickets, Duration::from_secs(3600), is_rate_limit);
-            assert_eq!(left(&budget).await, expected);
-            tokio::time::advance(Duration::from_secs(200)).await;
-            assert_eq!(left(&budget).await, (0, 3400));
-        }
+    async fn a_pause_belongs_to_its_endpoint() {
+        let budget = Budget::new(100.0);
+        budget.pause(Endpoint::Tickets, Duration::from_secs(3600));
+        tokio::time::advance(Duration::from_secs(200)).await;
+        assert_eq!(budget.acquire(Endpoint::AuditLogs).await, Ok(()));
+        let left = budget.acquire(Endpoint::Tickets).await;
+        assert_eq!(left, Err(Duration::from_secs(3400)));
     }
 }

@@ -6,13 +6,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use connections::{Outcome, Renewed, check_proxy};
 use http::header::{ACCEPT, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use jiff::Timestamp;
 use reqwest::{Certificate, Request, redirect};
 use tokio::time::Instant;
@@ -40,9 +38,6 @@ const TIMES_IF_LIMITED: u32 = 4;
 
 /// The header of the key (specification, section 5).
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
-
-/// The byte order mark that some servers put before JSON.
-const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The maximum size of a page in bytes, after decompression. A larger page is requested again in halves.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -210,7 +205,7 @@ impl Client {
             // A pause that the API asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
             match error.reason() {
-                R::RateLimited => budget.pause(endpoint, delay * TIMES_IF_LIMITED, true),
+                R::RateLimited => budget.pause(endpoint, delay * TIMES_IF_LIMITED),
                 _ => tokio::time::sleep(delay).await,
             }
         }
@@ -253,9 +248,9 @@ impl Client {
         self.0.observer.response(endpoint, duration, bytes);
         let result = received.and_then(|received| {
             span.record("http.response.status_code", received.status().as_u16());
-            let headers = received.headers();
-            self.0.observer.head(headers, timestamp(headers));
-            self.read_response(endpoint, received, &key, parse)
+            let date = date(received.headers());
+            self.0.observer.head(received.headers(), date);
+            self.read_response(endpoint, received, date, &key, parse)
         });
         self.0.transport.report(outcome(status, &result)).await;
         if let Err(error) = &result {
@@ -307,26 +302,20 @@ impl Client {
         &self,
         endpoint: Endpoint,
         response: Response<Vec<u8>>,
+        date: Option<Timestamp>,
         key: &HeaderValue,
         parse: Parse<P>,
     ) -> Result<P, ApiError> {
         let (parts, body) = response.into_parts();
         let (status, headers) = (parts.status, &parts.headers);
-        let key = key.to_str().unwrap_or_default();
-        let encoded = STANDARD_NO_PAD.encode(key);
-        // The last character of the encoded key depends on what follows the key.
-        let secrets = [key, prefix(&encoded, encoded.len().saturating_sub(1))];
-        let retry_after = retry_after(headers).filter(|_| !status.is_success());
+        let secrets = [key.to_str().unwrap_or_default()];
+        let retry_after = retry_after(headers, date).filter(|_| !status.is_success());
         if let Some(wait) = retry_after {
-            let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
-            self.0.budget.pause(endpoint, wait, is_rate_limit);
+            self.0.budget.pause(endpoint, wait);
         }
         // Invalid UTF-8 is replaced: one odd name must not hide a page.
-        let mut body = String::from_utf8(body)
+        let body = String::from_utf8(body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        if body.starts_with(BYTE_ORDER_MARK) {
-            body.remove(0);
-        }
         let failed = |body| Failed {
             status: status.as_u16(),
             content_type: header(headers, CONTENT_TYPE).unwrap_or("without a content type"),
@@ -348,7 +337,6 @@ impl Client {
         }
         // Parsing consumes the body, and an error needs only its beginning.
         let start = prefix(&body, MAX_EXAMINED + 4).to_owned();
-        let date = timestamp(headers);
         parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), &error))
     }
 }
@@ -473,13 +461,13 @@ fn not_connected(error: reqwest::Error) -> ApiError {
 }
 
 /// Returns the delay that a server asks for in `Retry-After`, at most an hour. A date there is one of the server's clock.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap, date: Option<Timestamp>) -> Option<Duration> {
     let text = header(headers, RETRY_AFTER)?.trim();
     let wait = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
-        Err(_) => httpdate::parse_http_date(text)
-            .ok()?
-            .duration_since(date(headers).unwrap_or_else(SystemTime::now))
+        Err(_) => http_date(text)?
+            .duration_since(date.unwrap_or_else(Timestamp::now))
+            .try_into()
             // A date in the past is no delay.
             .unwrap_or_default(),
     };
@@ -487,12 +475,12 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Returns a server's clock.
-fn date(headers: &HeaderMap) -> Option<SystemTime> {
-    httpdate::parse_http_date(header(headers, DATE)?).ok()
+fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    http_date(header(headers, DATE)?)
 }
 
-fn timestamp(headers: &HeaderMap) -> Option<Timestamp> {
-    Timestamp::try_from(date(headers)?).ok()
+fn http_date(text: &str) -> Option<Timestamp> {
+    Timestamp::try_from(httpdate::parse_http_date(text).ok()?).ok()
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -512,15 +500,18 @@ mod tests {
             ("Wed, 21 Oct 2015 07:29:30 GMT", seconds(90)),
             ("Wed, 21 Oct 2015 07:27:00 GMT", seconds(0)),
             ("86400000", Some(LONGEST_PAUSE)),
-            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(LONGEST_PAUSE)),
             ("soon", None),
             ("-5", None),
             ("nan", None),
             ("1e400", None),
         ] {
-            let date = HeaderValue::from_static("Wed, 21 Oct 2015 07:28:00 GMT");
-            let sent = [(DATE, date), (RETRY_AFTER, HeaderValue::from_static(text))];
-            assert_eq!(retry_after(&HeaderMap::from_iter(sent)), delay, "{text}");
+            let date = http_date("Wed, 21 Oct 2015 07:28:00 GMT");
+            let sent = [(RETRY_AFTER, HeaderValue::from_static(text))];
+            assert_eq!(
+                retry_after(&HeaderMap::from_iter(sent), date),
+                delay,
+                "{text}"
+            );
         }
     }
 }

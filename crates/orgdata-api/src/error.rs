@@ -137,8 +137,6 @@ impl ApiError {
         let words = sanitize(own.as_deref().unwrap_or(failed.body), failed.secrets);
         let words = Some(words).filter(|words| !words.is_empty());
         let words = words.map(|words| format!(": {words}"));
-        // The API may have sent the same words.
-        let words = words.filter(|words| !words.eq_ignore_ascii_case(problem));
         failed.error(reason, &format!("{problem}{}", words.unwrap_or_default()))
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
 
 use url::Url;
 
@@ -96,12 +95,9 @@ impl BaseUrl {
         self.0.scheme() == "http" && !self.is_loopback()
     }
 
-    /// Returns whether the API is on this machine: a loopback address or `localhost`. Other names could resolve to
-    /// any address.
+    /// Returns whether the API is on this machine.
     pub fn is_loopback(&self) -> bool {
-        let host = self.host();
-        let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
-        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        connections::is_loopback(self.host())
     }
 
     pub(super) fn scheme(&self) -> &str {

@@ -71,14 +71,7 @@ pub fn location(address: &str, secrets: &[&str]) -> String {
 
 /// Returns an error and its sources on one line, without repeating what the line already says.
 pub fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let sources = std::iter::successors(error.source(), |&error| error.source());
-    for cause in sources.map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text.extend([": ", &cause]);
-        }
-    }
-    one_line(&text, MAX_CHAIN)
+    one_line(&connections::error_chain(error), MAX_CHAIN)
 }
 
 /// Returns the beginning of a text, at most `max` bytes.

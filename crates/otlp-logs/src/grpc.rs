@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use bytes::{BufMut, Bytes};
+use connections::error_chain;
 use http::uri::PathAndQuery;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use prost::Message;
@@ -12,7 +13,6 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, ConnectError, Request, Response, Status};
 use tonic_types::StatusExt;
 
-use crate::error_chain;
 use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
 use crate::settings::{Connection, Signal};
 use crate::verdict::{self, Verdict};

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use connections::error_chain;
 use flate2::Compression;
 use flate2::bufread::GzEncoder;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER};
@@ -13,7 +14,6 @@ use prost::Message;
 use serde_json::{Map, Value};
 use tonic_types::RpcStatusExt;
 
-use crate::error_chain;
 use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
 use crate::settings::Connection;
 use crate::verdict::{self, Reason, Rejection, Verdict};

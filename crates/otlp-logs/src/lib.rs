@@ -34,15 +34,3 @@ pub mod fuzz {
     pub use crate::grpc::of_answer;
     pub use crate::http::Answer;
 }
-
-/// Returns an error of this machine and its sources.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let sources = std::iter::successors(error.source(), |&error| error.source());
-    for cause in sources.map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text.extend([": ", &cause]);
-        }
-    }
-    text
-}

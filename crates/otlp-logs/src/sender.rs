@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use connections::{Outcome, Renewed};
+use connections::{Outcome, Renewed, error_chain};
 use tonic::transport::Channel;
 use tracing::Instrument;
 
 use crate::settings::{Connection, Protocol};
 use crate::stdout::{self, Render};
 use crate::verdict::{Reason, Rejection, Verdict};
-use crate::{error_chain, grpc, http};
+use crate::{grpc, http};
 
 /// The maximum time to connect.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -248,9 +247,7 @@ impl Connection {
 
     /// Returns whether the collector is on this machine.
     pub(crate) fn is_loopback(&self) -> bool {
-        let host = self.endpoint.host_str().unwrap_or_default();
-        let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
-        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        connections::is_loopback(self.endpoint.host_str().unwrap_or_default())
     }
 }
 

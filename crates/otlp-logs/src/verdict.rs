@@ -6,9 +6,8 @@
 use std::error::Error;
 use std::time::Duration;
 
+use connections::error_chain;
 use tonic::Code;
-
-use crate::error_chain;
 
 /// The longest delay that a collector may ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);

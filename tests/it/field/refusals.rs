@@ -43,7 +43,7 @@ async fn only_the_api_s_own_json_concerns_the_key() {
         (
             "401 Unauthorized",
             json,
-            "\u{feff}{\"error\":\"Expired\"}",
+            r#"{"error":"Expired"}"#,
             "unauthorized",
             "Expired",
         ),
