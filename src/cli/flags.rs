@@ -210,7 +210,7 @@ pub struct OtlpFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
 pub struct ProcessFlags {
-    /// Lowest severity to log
+    /// Lowest severity to log: error, warn, info or debug
     #[arg(id = "log.level", long, value_name = "LEVEL", default_value = "info")]
     #[arg(value_parser = PossibleValuesParser::new(LEVELS)
         .try_map(|level| level.parse::<tracing::Level>()))]

@@ -50,7 +50,7 @@ pub struct Config {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     pub latency: Duration,
 
-    /// What goes wrong until it is ended, as in `status=503` or `hang`; repeatable. The page `/` lists the kinds
+    /// A fault that lasts until it is removed, as in `status=503` or `hang`; repeatable. The page `/` lists the kinds
     #[arg(long = "fault", value_name = "KIND[=VALUE]")]
     pub faults: Vec<Fault>,
 
