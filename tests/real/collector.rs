@@ -1,7 +1,7 @@
 //! A real OpenTelemetry Collector receives what the built exporter sends: every record is compared with what the simulator served.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_simulator::{Running, Served, Simulator};
@@ -278,13 +278,7 @@ async fn without_spans_or_their_endpoint_records_arrive() {
         let setup = by_variables(&simulator, &collector, protocol).env(variable, value);
         let mut exporter = setup.listening().await;
         deliver(&simulator, &exporter, 30).await;
-        let asked = Instant::now();
         assert_eq!(exporter.stop().await, Some(0));
-        assert!(
-            asked.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            asked.elapsed()
-        );
         assert_eq!(collector.ids(), ids(&simulator)[10..]);
         assert_eq!(collector.traces(), Vec::<Value>::new());
         let has_trace = |record: &Value| !trace(record).0.is_empty();

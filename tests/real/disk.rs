@@ -91,49 +91,6 @@ async fn a_full_disk_pauses_commits_and_heals() {
     assert!(again <= 512, "{again} records came again");
 }
 
-/// systemd starts it again after this status, but not after that of a wrong setting.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs to be root or user namespaces"]
-async fn a_disk_without_room_for_a_file_ends_the_start_with_status_1() {
-    let simulator = organization(100, 10).await;
-    let directory = tempfile::tempdir().unwrap();
-    let launch = exporter(&simulator.base_url());
-    let launch = launch.state(&directory.path().join("state.db"));
-    let first = launch.clone().mount(directory.path(), "nr_inodes=1");
-    let finished = first.run().await;
-    assert!(finished.refusal_with_log(1).contains("No space left"));
-
-    let holder = exporter(&simulator.base_url());
-    let holder = holder.mount(directory.path(), "nr_inodes=20");
-    let holder = holder.listening().await;
-    let launch = launch.beside(&holder);
-    let at = |name: &str| holder.inside(&directory.path().join(name));
-    for is_damaged in [false, true] {
-        let mut before = launch.start();
-        before.synced().await;
-        if is_damaged {
-            before.kill();
-            let mut bytes = fs::read(at("state.db")).unwrap();
-            bytes[4096..].fill(0x5a);
-            fs::write(at("state.db"), bytes).unwrap();
-        } else {
-            assert_eq!(before.stop().await, Some(0));
-        }
-        let fillers = (0..20).map(|number| at(&format!("filler-{number}")));
-        let fillers: Vec<_> = fillers.filter(|path| File::create(path).is_ok()).collect();
-        assert!((1..20).contains(&fillers.len()));
-        let finished = launch.clone().run().await;
-        assert!(finished.refusal_with_log(1).contains("No space left"));
-        fillers
-            .iter()
-            .for_each(|path| fs::remove_file(path).unwrap());
-    }
-    let after = launch.start();
-    after.until_value("orgdata_audit_gaps_total", 1.0).await;
-    let recreated = after.value("orgdata_state_recreated_total").await;
-    assert_eq!(recreated, Some(1.0), "the loss is reported");
-}
-
 /// It ends with status 1 if there is still none after ten seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs to be root or user namespaces"]

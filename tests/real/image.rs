@@ -9,9 +9,8 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::registry::Registry;
 use crate::support::binary::{KEY, Scrape};
-use crate::support::files::{array, file, path};
+use crate::support::files::{file, path};
 use crate::support::parts::{client, free_ports, output, tool, until};
 
 const NAME: &str = "localhost/orgdata-exporter:test";
@@ -104,13 +103,6 @@ impl Image {
             let name = format!("org.opencontainers.image.{label}");
             assert_eq!(config["Labels"][name], value, "{label}");
         }
-    }
-
-    /// Returns a file of the image.
-    fn file(&self, name: &str) -> Vec<u8> {
-        let container = self.run("buildah", &["from", "--pull-never", NAME]);
-        let tree = PathBuf::from(self.run("buildah", &["mount", &container]));
-        std::fs::read(tree.join(name)).unwrap()
     }
 
     /// Starts a container with the rights of a restricted pod; `options` come before the image.
@@ -243,36 +235,6 @@ async fn it_runs_read_only_without_capabilities() {
     demo.assert_healthy(false);
     demo.podman(&["kill", "--signal=CONT"]);
     demo.assert_healthy(true);
-    demo.stop();
-}
-
-#[tokio::test]
-#[ignore = "needs buildah, podman, the registry and the image's program"]
-async fn it_runs_from_a_registry_with_its_labels_and_its_sbom() {
-    let registry = Registry::start();
-    let version = env!("CARGO_PKG_VERSION");
-    let name = format!("{}/orgdata-exporter:{version}", registry.address);
-    let documents = "usr/share/doc/orgdata-exporter/sbom.cdx.json";
-    let built = Image::build();
-    built.run("podman", &["push", "--tls-verify=false", NAME, &name]);
-    let sbom = built.file(documents);
-    drop(built);
-
-    let pulled = Image {
-        store: tempfile::tempdir().unwrap(),
-    };
-    pulled.run("podman", &["pull", "--tls-verify=false", &name]);
-    pulled.run("podman", &["tag", &name, NAME]);
-    pulled.assert_labelled();
-    let read = pulled.file(documents);
-    assert_eq!(read, sbom);
-    let components: Value = serde_json::from_slice(&read).unwrap();
-    let mut components = array(&components["components"]).iter();
-    assert!(components.any(|part| part["name"] == "rustls"));
-    let [port] = free_ports();
-    let listen = format!("--env=ORGDATA_WEB_LISTEN_ADDRESS=127.0.0.1:{port}");
-    let demo = pulled.start(&[&listen], &["demo"]);
-    demo.scrape(port, "orgdata_up{loop=\"tickets\"} 1").await;
     demo.stop();
 }
 
