@@ -378,7 +378,6 @@ async fn sustained() {
     settle(&mut tail).await;
     let stop = CancellationToken::new();
     let relay = tokio::spawn(delivery(&peer, &ledger, &metrics, stop.clone()));
-    peer.requests();
     let started = Usage::now();
     let mut requests = 0;
     for poll in 1..=POLLS {

@@ -16,7 +16,10 @@ use crate::support::disk_faults::preloaded;
 use crate::support::service::organization;
 
 /// How many images are played unless `IMAGES` says otherwise.
-const FEW: usize = 12;
+const FEW: usize = 20;
+
+/// How many images a run gives: the earlier one is, the more is to be read after it.
+const RUN: usize = 10;
 
 /// What a disk writes as a whole, in bytes.
 const SECTOR: usize = 512;
@@ -143,10 +146,11 @@ async fn a_power_failure_at_any_sync_changes_no_number_and_loses_no_record() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut rng = Rng::with_seed(seed);
-    for has_collector in [false, true] {
-        let images = Images::take(count / 2, has_collector).await;
-        for at in images.first..images.first + count / 2 {
-            println!("image {at}");
+    for (run, first) in (0..count).step_by(RUN).enumerate() {
+        let more = RUN.min(count - first);
+        let images = Images::take(more, run % 2 > 0).await;
+        for at in images.first..images.first + more {
+            println!("run {run}, image {at}");
             images.play(at, &mut rng).await;
         }
     }
