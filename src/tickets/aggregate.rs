@@ -84,7 +84,7 @@ pub struct Aggregate {
     /// Deals of open tickets, each with the highest priority that one of them gives it.
     deals: HashMap<u64, Label>,
     /// The first ticket that could not be read as documented, and why, without its data.
-    pub(crate) example: Option<String>,
+    pub(super) example: Option<String>,
 }
 
 // === impl Snapshot ===

@@ -2,19 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use jiff::Timestamp;
 use orgdata_api::{AuditPage, Endpoint, Filters};
-use serde_json::Value;
 
-use super::ask::{Asked, Asker, MAX_CLOCK, Problem, interrupted};
-use super::{Finding, Outcome, cannot_tell, fails, good, holds, warning};
-use crate::audit::Entry;
+use super::api::{Asked, Asker, Listing, MAX_CLOCK};
+use super::{Finding, Level, Outcome, cannot_tell, fails, good, holds, warning};
+use crate::audit::{Entry, Settings};
 use crate::ledger::EventId;
 use crate::util::{counted, shown_duration};
-
-const LISTING: Endpoint = Endpoint::AuditLogs;
 
 /// The number of entries in a row that are enough to show an order.
 const ENOUGH: usize = 9;
@@ -34,257 +30,297 @@ struct Look {
 struct Row {
     id: EventId,
     has_id: bool,
-    /// A hash of everything but the id.
-    rest: u64,
     at: Option<Timestamp>,
     /// It is inside the filters.
     matches: bool,
 }
 
-/// Returns the number of entries of the first page, at most half of the largest one.
-pub(super) fn top(page_size: u32) -> u32 {
-    (page_size / 2).clamp(1, 10)
+/// The newest entries, a page of the exporter's size, and what the cursors of both lead to.
+#[derive(Debug)]
+struct Looks {
+    top: Look,
+    page: Look,
+    next: Option<Look>,
+    after: Option<Look>,
 }
 
-/// Asks about the listing, if its first page has come.
-pub(super) async fn ask(asker: &Asker<'_>, first: Asked<AuditPage>) -> Vec<Finding> {
-    let top = match first {
-        Ok(page) => Look::new(&page, &asker.settings.api.filters),
-        Err(problem) => return vec![(LISTING.as_str(), asker.advise(LISTING, &problem, false))],
-    };
+/// Asks about the listing.
+pub(super) async fn ask(asker: &Asker<'_>, settings: &Settings) -> Asked<Listing> {
+    let name = Endpoint::AuditLogs.as_str();
+    let filters = &asker.settings.api.filters;
+    let few = (settings.page_size / 2).clamp(1, 10);
+    let first = asker.audit(few, None).await?;
+    let named = first.items().map(|raw| Entry::read(raw).organization_id());
+    let organizations = named.flatten().collect();
+    let top = Look::new(&first, filters);
     if top.rows.is_empty() {
         let none = warning(
             "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
         );
-        return vec![(LISTING.as_str(), none)];
+        let findings = vec![(name, none)];
+        return Ok(Listing {
+            findings,
+            organizations,
+        });
     }
-    let mut findings = vec![(LISTING.as_str(), good("can be read"))];
-    if let Err(problem) = questions(asker, &top, &mut findings).await {
-        findings.push(interrupted(LISTING, &problem));
+    let mut findings = vec![(name, good("can be read"))];
+    match questions(asker, top, few, settings.page_size).await {
+        Ok(found) => findings.extend(found),
+        Err(problem) => findings.push(problem.interrupted(Endpoint::AuditLogs)),
     }
-    findings
+    Ok(Listing {
+        findings,
+        organizations,
+    })
 }
 
-async fn questions(asker: &Asker<'_>, top: &Look, findings: &mut Vec<Finding>) -> Asked<()> {
-    let filters = &asker.settings.api.filters;
-    let settings = asker.settings.audit.as_ref();
-    let wanted = settings.map_or(1, |audit| audit.page_size);
-    let (few, mut size) = (self::top(wanted), wanted);
-    let look = async |limit, cursor: Option<&String>| {
-        let page = asker.audit(limit, cursor.map(String::as_str)).await?;
-        Asked::Ok(Look::new(&page, filters))
-    };
-    let below = async |limit, above: &Look| match &above.cursor {
-        None => Ok(None),
-        cursor => look(limit, cursor.as_ref()).await.map(Some),
-    };
-    let mut failed = None;
-    let page = match look(size, None).await {
-        Err(problem) if problem.may_be_size() && size > few => {
+async fn questions(asker: &Asker<'_>, top: Look, few: u32, wanted: u32) -> Asked<Vec<Finding>> {
+    let (mut size, mut failed) = (wanted, None);
+    let page = match look(asker, size, None).await {
+        Err(problem) if problem.may_be_size && size > few => {
             failed = Some(problem);
             size = (size / 8).max(few);
-            look(size, None).await?
+            look(asker, size, None).await?
         }
         page => page?,
     };
-    // The line `clock` reports a wrong clock.
-    let date = asker.seen.clock().filter(|ahead| ahead.abs() <= MAX_CLOCK);
-    let date = date.map(|_| page.at);
-    findings.push(("times", times(&page, date)));
-    findings.push(("order", order(&page)));
-    if !filters.is_empty() {
-        findings.push(("filters", inside(filters, &page)));
+    let looks = Looks::new(asker, top, page, few, size).await?;
+    let mut findings = looks.judge(asker);
+    if findings
+        .iter()
+        .any(|(_, found)| found.level == Level::Warning)
+    {
+        // Entries come and go, so a violation must be seen twice.
+        let (top, page) = (
+            look(asker, few, None).await?,
+            look(asker, size, None).await?,
+        );
+        let again = Looks::new(asker, top, page, few, size).await?;
+        for (finding, again) in findings.iter_mut().zip(again.judge(asker)) {
+            if finding.1.level == Level::Warning {
+                *finding = again;
+            }
+        }
     }
-
-    let next = below(few, top).await?;
-    let after = below(size, &page).await?;
-    let again = look(size, None).await?;
-    findings.push(("ids", ids([top, &page, &again])));
-    findings.push(("late", late(&page, &again)));
-
-    // Entries come and go, so a violation must be seen twice.
-    let expected = top.expected(&page);
-    let is_there = |look: &Option<Look>| {
-        expected.is_some_and(|id| look.as_ref().is_some_and(|look| look.has(id)))
-    };
-    let second = match expected.is_some() && !is_there(&next) {
-        true => below(few, top).await?,
-        false => None,
-    };
-    let is_gone = is_there(&second) || expected.is_some_and(|id| !again.has(id));
-    findings.push(("cursors", cursors(top, expected, next.as_ref(), is_gone)));
-
-    let ends =
-        |page: &Look, next: &Option<Look>| next.as_ref().is_none_or(|next| next.beyond(page) == 0);
-    let is_end = ends(&page, &after);
-    let is_contradicted = page.has_more && is_end && again.has_more && {
-        let last = below(size, &again).await?;
-        ends(&again, &last)
-    };
-    let kept = [(top, &next), (&page, &after)].into_iter();
-    let kept = kept.filter(|(page, next)| page.has_more && !ends(page, next));
-    findings.push(("has-more", has_more(kept.count() as u64, is_contradicted)));
-
-    let count = page.rows.len() as u32;
-    let mut is_maximum = false;
-    if (2..size).contains(&count) && !is_end {
-        let (one_less, one_more) = (look(count - 1, None).await?, look(count + 1, None).await?);
-        let counts = [one_less, one_more].map(|page| page.rows.len() as u32);
-        is_maximum = counts == [count - 1, count];
-    }
-    let limit = format!("a limit of {size} brings");
-    let outcome = match failed {
-        Some(Problem::Own(why)) => warning(format!("a page of {wanted} has {why}")),
+    let page_size = match failed {
+        Some(problem) if problem.is_own => {
+            warning(format!("a page of {wanted} has {}", problem.class))
+        }
         Some(problem) => fails(format!(
             "a page of {wanted} entries fails ({}); the exporter requests smaller ones: set --api.page-size={size}",
-            problem.class()
+            problem.class
         )),
-        None if count > size || top.rows.len() as u32 > few => fails(
-            "a page has more entries than its limit; they are read, and counted in orgdata_api_contract_violations_total",
-        ),
-        None if count == size => holds(format!("{limit} as many entries")),
-        None if is_end => holds(format!("{limit} all {count} entries that there are")),
-        None if is_maximum => holds(format!(
-            "pages have at most {count} entries, which is supported"
-        )),
-        None => cannot_tell(format!(
-            "{limit} {count} entries although more follow, and a cap does not explain it"
-        )),
+        None => looks.page_size(asker, few, size).await?,
     };
-    findings.push(("page-size", outcome));
-    Ok(())
+    findings.push(("page-size", page_size));
+    Ok(findings)
 }
 
-fn times(page: &Look, date: Option<Timestamp>) -> Outcome {
-    let unreadable = page.rows.iter().filter(|row| row.at.is_none()).count();
-    if unreadable > 0 {
-        return fails(format!(
-            "{unreadable} of {page} have none that can be read; each counts as created with the entry before it, and its record has the time of arrival"
-        ));
-    }
-    let newest = page.rows.iter().filter_map(|row| row.at).max();
-    let ahead = newest
-        .zip(date)
-        .map(|(newest, date)| newest.duration_since(date));
-    match ahead.filter(|ahead| *ahead > MAX_CLOCK) {
-        None => holds(format!("those of {page} can be read")),
-        Some(ahead) => fails(format!(
-            "the newest entry is dated {} ahead of the API's own clock, so new ones below it may wait for the next pass; ask the API's operators, for example whether a time zone is missing",
-            shown_duration(ahead.unsigned_abs())
-        )),
+async fn look(asker: &Asker<'_>, limit: u32, cursor: Option<&str>) -> Asked<Look> {
+    let page = asker.audit(limit, cursor).await?;
+    Ok(Look::new(&page, &asker.settings.api.filters))
+}
+
+/// Requests what the cursor of a page leads to.
+async fn look_below(asker: &Asker<'_>, limit: u32, above: &Look) -> Asked<Option<Look>> {
+    match &above.cursor {
+        None => Ok(None),
+        cursor => look(asker, limit, cursor.as_deref()).await.map(Some),
     }
 }
 
-fn order(page: &Look) -> Outcome {
-    let (rises, falls) = page.steps();
-    match (rises, falls) {
-        (0, 0) => cannot_tell(format!("the times of {page} do not differ")),
-        (ENOUGH.., 0) => fails(
-            "the oldest entry of a page comes first, which is not supported; the exporter counts each entry once, but needs many more requests, and finds new ones late",
-        ),
-        _ if rises * 10 <= falls => holds(format!(
-            "createdAt rises {rises} times and falls {falls} times in {page}"
-        )),
-        _ => cannot_tell(format!(
-            "createdAt rises {rises} times and falls {falls} times in {page}"
-        )),
-    }
-}
+// === impl Looks ===
 
-fn inside(filters: &Filters, page: &Look) -> Outcome {
-    let outside = page.rows.iter().filter(|row| !row.matches).count();
-    match outside {
-        _ if filters.activity_types.is_empty() && filters.deal_ids.is_empty() => {
-            cannot_tell("entries have no e-mail addresses to compare with")
+impl Looks {
+    async fn new(asker: &Asker<'_>, top: Look, page: Look, few: u32, size: u32) -> Asked<Self> {
+        let next = look_below(asker, size, &top).await?;
+        let after = look_below(asker, few, &page).await?;
+        Ok(Self {
+            top,
+            page,
+            next,
+            after,
+        })
+    }
+
+    fn judge(&self, asker: &Asker<'_>) -> Vec<Finding> {
+        // The line `clock` reports a wrong clock.
+        let is_right = asker
+            .clock_ahead()
+            .is_some_and(|ahead| ahead.abs() <= MAX_CLOCK);
+        let mut findings = vec![("times", self.times(is_right)), ("order", self.order())];
+        let filters = &asker.settings.api.filters;
+        if !filters.is_empty() {
+            findings.push(("filters", self.filters(filters)));
         }
-        0 => holds(format!("{page} are inside those for types and deals")),
-        _ => fails(format!(
-            "{outside} of {page} are outside --audit.activity-types or --audit.deal-ids; the exporter drops and counts them: correct these values, or ask the API's operators"
-        )),
+        let ids = self.ids();
+        let cursors = self.cursors(ids.level == Level::Good);
+        let has_more = self.has_more(cursors.level == Level::Good);
+        findings.extend([("ids", ids), ("cursors", cursors), ("has-more", has_more)]);
+        findings
     }
-}
 
-fn ids([top, page, again]: [&Look; 3]) -> Outcome {
-    let missing = page.rows.iter().filter(|row| !row.has_id).count();
-    let mut times = HashMap::new();
-    let is_other = |row: &Row| *times.entry(row.id).or_insert(row.at) != row.at;
-    let is_shared = page.rows.iter().any(is_other);
-    let is_changed = |one: &Look, other: &Look| {
-        let new: Vec<&Row> = other.rows.iter().filter(|row| !one.has(row.id)).collect();
-        let mut gone = one.rows.iter().filter(|row| !other.has(row.id));
-        gone.any(|gone| new.iter().any(|new| new.rest == gone.rest))
-    };
-    let kept = page.rows.iter().filter(|row| again.has(row.id)).count() as u64;
-    if missing > 0 {
-        fails(format!(
-            "{missing} of {page} have none; a hash of the entry takes its place, so one that changes is counted again"
-        ))
-    } else if is_shared {
-        fails(
-            "two entries have one id; the second one is neither counted nor delivered: ask the API's operators",
-        )
-    } else if is_changed(top, page) || is_changed(page, again) {
-        fails(
-            "an entry has another id in the next response, and is counted and delivered again with each: ask the API's operators",
-        )
-    } else if kept == 0 {
-        cannot_tell("no entry was in two responses")
-    } else {
-        let kept = counted(kept, "entry has", "entries have");
-        holds(format!("{kept} the same in two responses"))
-    }
-}
-
-fn late(page: &Look, again: &Look) -> Outcome {
-    let is_known = |row: &Row| page.has(row.id);
-    let first = again.rows.iter().position(is_known).unwrap_or(0);
-    let last = again.rows.iter().rposition(is_known).unwrap_or(0);
-    let found = match again.rows[first..last]
-        .iter()
-        .filter(|row| !is_known(row))
-        .count()
-    {
-        0 => "none found below newer ones in 2 responses".to_owned(),
-        late => format!("{late} appeared below newer ones between 2 responses"),
-    };
-    holds(format!("{found}; passes find entries that appear late"))
-}
-
-/// `next` is the page below those on top, in which `expected` has to be unless it is gone.
-fn cursors(top: &Look, expected: Option<EventId>, next: Option<&Look>, is_gone: bool) -> Outcome {
-    let so = "the exporter reads no more than the newest page; ask the API's operators";
-    let last = top.rows.last().map(|row| row.id);
-    match (expected, next) {
-        (None, Some(next)) if next.beyond(top) > 0 => holds("endCursor leads to other entries"),
-        (None, _) => cannot_tell("there are too few entries"),
-        (Some(id), Some(next)) if next.has(id) => {
-            holds(match last.is_some_and(|id| next.has(id)) {
-                true => "endCursor leads on, with the entry before it (inclusive)",
-                false => "endCursor leads on, to the next entry (exclusive)",
-            })
+    fn times(&self, is_clock_right: bool) -> Outcome {
+        let page = &self.page;
+        let unreadable = page.rows.iter().filter(|row| row.at.is_none()).count();
+        if unreadable > 0 {
+            return fails(format!(
+                "{unreadable} of {page} have none that can be read; each counts as created with the entry before it, and its record has the time of arrival"
+            ));
         }
-        _ if is_gone => cannot_tell("the entries changed meanwhile"),
-        (_, None) => fails(format!(
-            "a page with entries below it has no endCursor: {so}"
-        )),
-        (_, Some(next)) if next.beyond(top) == 0 => {
-            fails(format!("endCursor leads to no further entry: {so}"))
+        let newest = page.rows.iter().filter_map(|row| row.at).max();
+        let ahead = newest.map(|newest| newest.duration_since(page.at));
+        match ahead.filter(|ahead| is_clock_right && *ahead > MAX_CLOCK) {
+            None => holds(format!("those of {page} can be read")),
+            Some(ahead) => fails(format!(
+                "the newest entry is dated {} ahead of the API's own clock, so new ones below it may wait for the next pass; ask the API's operators, for example whether a time zone is missing",
+                shown_duration(ahead.unsigned_abs())
+            )),
         }
-        _ => fails("endCursor leads past some entries, which are missing; ask the API's operators"),
     }
-}
 
-/// `kept` is the number of pages with it that are followed by entries.
-fn has_more(kept: u64, is_contradicted: bool) -> Outcome {
-    match kept {
-        _ if is_contradicted => fails(
-            "it is true on the last page; the exporter treats the next page as failed, and accepts the end of the listing after a minute",
-        ),
-        0 => cannot_tell("no page with entries below it has it"),
-        _ => holds(format!(
-            "entries follow {} with it",
-            counted(kept, "page", "pages")
-        )),
+    /// Compares the order of the page with the times. Where they rise, entries have appeared late.
+    fn order(&self) -> Outcome {
+        let times: Vec<Timestamp> = self.page.rows.iter().filter_map(|row| row.at).collect();
+        let rises = times.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        let falls = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
+        let found = format!(
+            "createdAt rises {rises} times and falls {falls} times in {}",
+            self.page
+        );
+        match (rises, falls) {
+            (ENOUGH.., 0) => fails(
+                "the oldest entry of a page comes first, which is not supported; the exporter counts each entry once, but needs many more requests, and finds new ones late",
+            ),
+            (_, 1..) if rises * 10 <= falls => holds(found),
+            _ => cannot_tell(found),
+        }
+    }
+
+    fn filters(&self, filters: &Filters) -> Outcome {
+        let page = &self.page;
+        let outside = page.rows.iter().filter(|row| !row.matches).count();
+        match outside {
+            _ if filters.activity_types.is_empty() && filters.deal_ids.is_empty() => {
+                cannot_tell("entries have no e-mail addresses to compare with")
+            }
+            0 => holds(format!("{page} are inside those for types and deals")),
+            _ => fails(format!(
+                "{outside} of {page} are outside --audit.activity-types or --audit.deal-ids; the exporter drops and counts them: correct these values, or ask the API's operators"
+            )),
+        }
+    }
+
+    fn ids(&self) -> Outcome {
+        let Self {
+            top, page, next, ..
+        } = self;
+        let missing = page.rows.iter().filter(|row| !row.has_id).count();
+        let mut times = HashMap::new();
+        let is_other = |row: &Row| *times.entry(row.id).or_insert(row.at) != row.at;
+        let is_shared = page.rows.iter().any(is_other);
+        let others = top
+            .rows
+            .iter()
+            .chain(next.iter().flat_map(|next| &next.rows));
+        let kept = others.filter(|row| page.has(row.id)).count() as u64;
+        if missing > 0 {
+            fails(format!(
+                "{missing} of {page} have none; a hash of the entry takes its place, so one that changes is counted again"
+            ))
+        } else if is_shared {
+            fails(
+                "two entries have one id; the second one is neither counted nor delivered: ask the API's operators",
+            )
+        } else if kept == 0 && page.rows.len() > ENOUGH {
+            fails(
+                "entries have other ids in the next response, and are counted and delivered again with each: ask the API's operators",
+            )
+        } else if kept == 0 {
+            cannot_tell("no entry was in two responses")
+        } else {
+            let kept = counted(kept, "entry has", "entries have");
+            holds(format!("{kept} the same in two responses"))
+        }
+    }
+
+    fn cursors(&self, are_ids_kept: bool) -> Outcome {
+        let so = "the exporter reads no more than the newest page; ask the API's operators";
+        let Self {
+            top, page, next, ..
+        } = self;
+        // The entry of the page that stands below those on top.
+        let last = top.rows.last().map(|row| row.id);
+        let last_at = page.rows.iter().rposition(|row| Some(row.id) == last);
+        let below = last_at.and_then(|at| page.rows[at..].iter().find(|row| !top.has(row.id)));
+        match (below, next) {
+            _ if !are_ids_kept => cannot_tell("entries are not the same in two responses"),
+            (None, None) => cannot_tell("there are too few entries"),
+            (Some(_), None) => fails(format!(
+                "a page with entries below it has no endCursor: {so}"
+            )),
+            (Some(_), Some(next)) if !next.follows(top) => {
+                fails(format!("endCursor leads to no further entry: {so}"))
+            }
+            (None, Some(next)) if !next.follows(top) => cannot_tell("there are too few entries"),
+            (Some(below), Some(next)) if !next.has(below.id) => fails(
+                "endCursor leads past some entries, which are missing; ask the API's operators",
+            ),
+            (_, Some(next)) if last.is_some_and(|id| next.has(id)) => {
+                holds("endCursor leads on, with the entry before it (inclusive)")
+            }
+            _ => holds("endCursor leads on, to the next entry (exclusive)"),
+        }
+    }
+
+    fn has_more(&self, do_cursors_lead_on: bool) -> Outcome {
+        let pairs = [(&self.top, &self.next), (&self.page, &self.after)].into_iter();
+        let mut pairs = pairs.filter(|(page, _)| page.has_more && do_cursors_lead_on);
+        let follows =
+            |next: &Option<Look>, page| next.as_ref().is_some_and(|next| next.follows(page));
+        let kept = pairs
+            .clone()
+            .filter(|(page, next)| follows(next, page))
+            .count();
+        match kept {
+            _ if pairs.any(|(page, next)| page.is_end(next.as_ref())) => fails(
+                "it is true on the last page; the exporter treats the next page as failed, and accepts the end of the listing after a minute",
+            ),
+            0 => cannot_tell("no page with entries below it has it"),
+            kept => holds(format!(
+                "entries follow {} with it",
+                counted(kept as u64, "page", "pages")
+            )),
+        }
+    }
+
+    /// Judges the number of entries of the page, which was requested with a limit of `size`.
+    async fn page_size(&self, asker: &Asker<'_>, few: u32, size: u32) -> Asked<Outcome> {
+        let count = self.page.rows.len() as u32;
+        let is_end = self.page.is_end(self.after.as_ref());
+        let limit = format!("a limit of {size} brings");
+        if count > size || self.top.rows.len() as u32 > few {
+            return Ok(fails(
+                "a page has more entries than its limit; they are read, and counted in orgdata_api_contract_violations_total",
+            ));
+        }
+        if count == size || is_end {
+            return Ok(holds(match count == size {
+                true => format!("{limit} as many entries"),
+                false => format!("{limit} all {count} entries that there are"),
+            }));
+        }
+        // A maximum brings no more with a limit just above, and a smaller one is honoured.
+        let above = look(asker, count + 1, None).await?.rows.len() as u32;
+        let below = look(asker, count.max(2) - 1, None).await?.rows.len() as u32;
+        Ok(match (above, below + 1) == (count, count) {
+            true => holds(format!(
+                "pages have at most {count} entries, which is supported"
+            )),
+            false => cannot_tell(format!(
+                "{limit} {count} entries although more follow, and a cap does not explain it"
+            )),
+        })
     }
 }
 
@@ -304,25 +340,17 @@ impl Look {
         self.rows.iter().any(|row| row.id == id)
     }
 
-    /// Returns the number of entries that are not in another page.
-    fn beyond(&self, other: &Self) -> usize {
-        self.rows.iter().filter(|row| !other.has(row.id)).count()
+    /// Reports whether the listing ends here: `next` brings nothing more, and leads on to no other page, as one might that is filtered.
+    fn is_end(&self, next: Option<&Self>) -> bool {
+        let leads_on =
+            |next: &Self| next.has_more && next.cursor.is_some() && next.cursor != self.cursor;
+        next.is_none_or(|next| !next.follows(self) && !leads_on(next))
     }
 
-    /// Returns the entry that stands below these in a longer page.
-    fn expected(&self, longer: &Self) -> Option<EventId> {
-        let last = self.rows.last()?.id;
-        let at = longer.rows.iter().rposition(|row| row.id == last)?;
-        let below = longer.rows[at..].iter().find(|row| !self.has(row.id));
-        below.map(|row| row.id)
-    }
-
-    /// Returns how often the time of an entry is earlier, and later, than that of the one below it.
-    fn steps(&self) -> (usize, usize) {
-        let times: Vec<Timestamp> = self.rows.iter().filter_map(|row| row.at).collect();
-        let rises = times.windows(2).filter(|pair| pair[0] < pair[1]).count();
-        let falls = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
-        (rises, falls)
+    /// Reports whether it goes on below another page: it has other entries, and does not repeat all of that page.
+    fn follows(&self, above: &Self) -> bool {
+        let is_repeated = above.rows.len() > 1 && above.rows.iter().all(|row| self.has(row.id));
+        !is_repeated && self.rows.iter().any(|row| !above.has(row.id))
     }
 }
 
@@ -337,16 +365,9 @@ impl Display for Look {
 impl Row {
     fn new(raw: &str, filters: &Filters) -> Self {
         let entry = Entry::read(raw);
-        let mut value: Value = serde_json::from_str(raw).unwrap_or_default();
-        if let Some(fields) = value.as_object_mut() {
-            fields.remove("id");
-        }
-        let mut rest = DefaultHasher::new();
-        value.to_string().hash(&mut rest);
         Self {
             id: entry.id,
             has_id: entry.id_text().is_some(),
-            rest: rest.finish(),
             at: entry.created_at,
             matches: entry.matches(filters),
         }

@@ -10,7 +10,7 @@ use super::{MAX_TIME, Outcome, bad, good, name_in, warning};
 use crate::cli;
 use crate::records::Delivery;
 use crate::telemetry::{span_connection, span_provider};
-use crate::util::{blocking, sanitize, shown_duration};
+use crate::util::{blocking, shown_duration};
 
 /// The end of a message that says that nothing listens at a port.
 const REFUSED: &str = ": connection refused";
@@ -72,14 +72,7 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
         );
         return warning(format!("{connection}: {late}")).in_json(format!("{over}: {late}"));
     }
-    let secrets = secrets(connection);
-    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
-    let words = match sanitize(&rejection.said, &secrets) {
-        // The libraries add no more than a number.
-        words if words.is_empty() || rejection.message.ends_with(REFUSED) => String::new(),
-        words => format!(" ({words})"),
-    };
-    let said = format!("{}{words}", rejection.message);
+    let said = &rejection.message;
     if !reason.is_about_connection() {
         let said = format!("{connection} is there, and answers a request without {what}: {said}");
         return good(said).in_json(format!("{anonymous}, so it is there"));
@@ -99,15 +92,4 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
         ),
     };
     warning(format!("{connection}: {said}; {advice}")).in_json(format!("{anonymous}; {advice}"))
-}
-
-/// Returns what must not be shown of an answer: values of headers, whole and without `Bearer`, and of the query.
-fn secrets(connection: &Connection) -> Vec<String> {
-    let headers = connection.headers.values();
-    let headers = headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let headers =
-        headers.flat_map(|value| [value.rsplit(' ').next().map(str::to_owned), Some(value)]);
-    let query = connection.endpoint.query_pairs();
-    let query = query.map(|(_, value)| Some(value.into_owned()));
-    headers.chain(query).flatten().collect()
 }

@@ -5,7 +5,6 @@
 //! run at the same time.
 
 mod api;
-mod ask;
 mod audit;
 mod collector;
 mod given;
@@ -18,11 +17,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::builder::styling::AnsiColor;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Failure, printed};
+use super::{Failure, ReportFormat, printed};
 use crate::cli::{self, ExporterSettings, Flags};
 use crate::util::{counted, one_line};
 
@@ -37,12 +36,6 @@ pub struct CheckArgs {
     format: ReportFormat,
     #[command(flatten)]
     flags: Flags,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ReportFormat {
-    Text,
-    Json,
 }
 
 /// How good a finding is.
@@ -227,12 +220,8 @@ fn write_text(settings: &[String], findings: &[Finding], out: &mut dyn Write) ->
         let findings = findings.iter();
         findings.filter(|(_, found)| found.level == level).count() as u64
     };
-    let open = match count(Level::Unknown) {
-        0 => String::new(),
-        count => format!(" {} open.", counted(count, "question is", "questions are")),
-    };
     let summary = match (count(Level::Bad), count(Level::Warning)) {
-        (0, 0) if open.is_empty() => "All is well.".to_owned(),
+        (0, 0) if count(Level::Unknown) == 0 => "All is well.".to_owned(),
         (0, 0) => "No problem found, but some checks gave no answer.".to_owned(),
         (0, count) => {
             let warnings = counted(count, "warning", "warnings");
@@ -243,5 +232,5 @@ fn write_text(settings: &[String], findings: &[Finding], out: &mut dyn Write) ->
             format!("The exporter would not work: {things}.")
         }
     };
-    writeln!(out, "\n{summary}{open}")
+    writeln!(out, "\n{summary}")
 }

@@ -15,7 +15,7 @@ use crate::commands::healthcheck::{Answer, get, url_of};
 const TRIES: u32 = 5;
 
 /// The program that has the addresses.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// None: they are free.
     None,
@@ -25,32 +25,18 @@ pub(super) enum Holder {
     Other(String),
 }
 
-/// Binds the addresses as the exporter does, and asks who has those that are in use.
+/// Binds the addresses as the exporter does, and asks who has them if they are in use.
 pub(super) async fn find(settings: &ExporterSettings) -> Holder {
-    let (web, config) = (&settings.web, || settings.web_config.clone());
-    let Err(error) = bind(web, config()).await else {
+    let web = &settings.web;
+    let Err(error) = bind(web, settings.web_config.clone()).await else {
         return Holder::None;
     };
-    // If each address can be bound alone, one was given twice.
-    let mut worst = Holder::None;
     for address in &web.listen_addresses {
-        let listen_addresses = vec![address.clone()];
-        let alone = WebArgs {
-            listen_addresses,
-            ..web.clone()
-        };
-        worst = worst.max(match bind(&alone, config()).await {
-            Ok(_) => Holder::None,
-            Err(error) if error.kind() == ErrorKind::AddrInUse && is_exporter(address).await => {
-                Holder::Exporter
-            }
-            Err(error) => Holder::Other(error.to_string()),
-        });
+        if error.kind() != ErrorKind::AddrInUse || !is_exporter(address).await {
+            return Holder::Other(error.to_string());
+        }
     }
-    match worst {
-        Holder::None => Holder::Other(error.to_string()),
-        worst => worst,
-    }
+    Holder::Exporter
 }
 
 /// Asks for the landing page.

@@ -102,8 +102,10 @@ impl State {
         };
         let stored = content.and_then(|content| content.organization.clone());
         let mut expected = stored.clone();
-        for named in [&api.entries, &api.tickets] {
+        let named = api.organizations.iter().filter(|named| !named.is_empty());
+        for named in named.clone() {
             match OtherOrganization::check(named, expected.as_deref()) {
+                Ok(found) => expected = found.map(|id| id.to_string()),
                 Err(error) if stored.is_some() => {
                     let anonymous = "the key belongs to another one than the state file";
                     return Some(bad(error).in_json(anonymous));
@@ -115,14 +117,9 @@ impl State {
                     );
                     return Some(bad(said).in_json(anonymous));
                 }
-                Ok(found) if !named.is_empty() => expected = found.map(|id| id.to_string()),
-                Ok(_) => {}
             }
         }
-        if api.entries.is_empty() && api.tickets.is_empty() {
-            return None;
-        }
-        let expected = expected?;
+        let expected = expected.filter(|_| named.count() > 0)?;
         Some(match stored {
             Some(_) => {
                 let same = "the same for the key and the state file";

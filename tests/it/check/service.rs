@@ -58,11 +58,11 @@ html => bad api: text/html | Sign in | login page
 
 /// Answers to one listing while the other one is well.
 const OF_ONE: &str = r#"
-audit 401 Unauthorized => bad audit-logs: HTTP 401 | a key that has activity_logs:read in | --audit.enabled=false
+audit 401 Unauthorized => bad audit-logs: HTTP 401 | a key that has activity_logs:read and tickets:read in | --audit.enabled=false
 audit large => warning audit-logs: larger than 33554432 bytes | requests smaller pages
 audit {"items":[]} => warning audit-logs: no entries | right organization
 audit {"error":"Bad request","issues":[{"path":["activityTypes"],"message":"No such type"}]} => bad audit-logs: activityTypes | No such type | the --audit filters
-tickets 403 Forbidden => bad tickets: a key that has tickets:read in | --tickets.enabled=false
+tickets 403 Forbidden => bad tickets: the scope tickets:read | a key that has activity_logs:read and tickets:read in | --tickets.enabled=false
 "#;
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn a_service_that_is_well_is_all_good() {
         ("tickets", "can be read"),
         ("port", "127.0.0.1:0: free"),
         ("clock", "holds"),
-        ("rate-limit", "no header field names one in 11 responses"),
+        ("rate-limit", "no header field names one in 10 responses"),
         ("organization", "4711"),
         ("collector", "none"),
         ("state", "does not exist yet and can be created"),
@@ -112,7 +112,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
     };
     let api = spawn(config).await;
     let url = api.base_url();
-    let scope = "bad tickets: a key that has tickets:read in | --tickets.enabled=false";
+    let scope = "bad tickets: a key that has activity_logs:read and tickets:read in | --tickets.enabled=false";
     let both = expect(check(&url), scope).await;
     both.assert_good("key", "accepted for activity_logs:read");
     let one = expect(check(&url).arg("--tickets.enabled=false"), "").await;
