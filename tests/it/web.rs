@@ -467,18 +467,6 @@ async fn a_client_that_does_not_go_on_is_closed() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_on_and_reads_nothing_is_closed() {
-    let server = Server::limited(tight(), WebConfig::default()).await;
-    server.publish_series(20_000);
-    let mut stream = server.connect().await;
-    let requests = GET.repeat(1000);
-    let asked = async { while stream.write_all(&requests).await.is_ok() {} };
-    tokio::time::timeout(Duration::from_secs(10), asked)
-        .await
-        .expect("the server kept a client that does not read");
-}
-
-#[tokio::test]
 async fn idle_clients_are_not_waited_for() {
     let mut server = Server::start().await;
     let _fresh = server.connect().await;

@@ -150,16 +150,6 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_text_takes_linear_time() {
-        let started = std::time::Instant::now();
-        for text in ["!%40", "a@", "%25", "&amp;", "\\\\", "&#", "\\u00", "%"] {
-            let long = text.repeat(1_000_000);
-            assert!(sanitize(&long, &[&"a@".repeat(1000)]).chars().count() <= MAX_SHOWN);
-        }
-        assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
-    }
-
-    #[test]
     fn a_location_has_no_password_query_or_fragment() {
         for (address, shown) in [
             (

@@ -171,18 +171,6 @@ async fn a_handshake_that_never_ends_is_closed() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_go_on_after_its_handshake_is_closed() {
-    let server = Server::limited(TLS, tight()).await;
-    for sent in [&b""[..], b"GET /metrics HTTP/1.1\r\n", &[0xff; 100]] {
-        let mut stream = connect(server.address(), None).await;
-        stream.write_all(sent).await.unwrap();
-        closed(&mut stream).await;
-    }
-    let response = server.https("/metrics").send().await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-}
-
-#[tokio::test]
 async fn clients_of_tls_that_never_read_stop_a_scrape_for_the_header_time_at_most() {
     let dir = directory(TLS);
     let requests = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
