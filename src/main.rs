@@ -93,8 +93,6 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 
 fn telemetry(flags: &Flags) -> Telemetry {
     let spans = span_provider(&cli::variable);
-    // A variable for log records that is wrong has already stopped the start, and one for spans has its own warning.
-    let of_spans = spans.as_ref().err().cloned();
     let telemetry = Telemetry::install(flags.process.level, flags.process.format, spans);
     for variable in commands::unknown_variables() {
         tracing::warn!(
@@ -102,8 +100,7 @@ fn telemetry(flags: &Flags) -> Telemetry {
             "unknown variable has no effect; correct its name or unset it"
         );
     }
-    let wrong = otlp_logs::wrong_variables(&cli::variable).into_iter();
-    for problem in wrong.filter(|problem| Some(problem) != of_spans.as_ref()) {
+    if let Some(problem) = otlp_logs::wrong_attributes(&cli::variable) {
         tracing::warn!(problem, "wrong variable has no effect; correct or unset it");
     }
     telemetry

@@ -24,7 +24,7 @@ pub use encode::{Allowed, Redaction, any_value};
 pub use place::{Found, Place, Scalar};
 pub use record::{Envelope, Meta, RecordWriter, Trace, decode, redacted};
 pub use sender::{Certificate, Export, Sender, Target};
-pub use settings::{Connection, Given, Protocol, ReadFile, Signal, resource, wrong_variables};
+pub use settings::{Connection, Given, Protocol, ReadFile, Signal, resource, wrong_attributes};
 pub use stdout::{Render, json_line};
 pub use verdict::{Reason, Rejection, Verdict, known_phrases};
 

@@ -96,24 +96,9 @@ pub fn resource(own: &[(&str, &str)], env: Env<'_>) -> BTreeMap<String, String> 
     resource
 }
 
-/// Returns what is wrong with variables, each with its name, whether they have an effect or not.
-pub fn wrong_variables(env: Env<'_>) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for signal in ["", "LOGS_", "TRACES_"] {
-        let given = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{signal}{name}"), env);
-        let problems = [
-            given("ENDPOINT").and_then(|given| given.url(false).err()),
-            given("PROTOCOL").and_then(|given| given.protocol().err()),
-            given("INSECURE").and_then(|given| given.insecure().err()),
-            given("HEADERS").and_then(|given| given.headers().err()),
-            given("TIMEOUT").and_then(|given| given.timeout().err()),
-            given("COMPRESSION").and_then(|given| given.gzip().err()),
-        ];
-        wrong.extend(problems.into_iter().flatten());
-    }
-    let attributes = Given::from_env(ATTRIBUTES, env);
-    wrong.extend(attributes.and_then(|given| given.pairs().err()));
-    wrong
+/// Returns what is wrong with `OTEL_RESOURCE_ATTRIBUTES`, which has no effect then.
+pub fn wrong_attributes(env: Env<'_>) -> Option<String> {
+    Given::from_env(ATTRIBUTES, env)?.pairs().err()
 }
 
 // === impl Signal ===

@@ -209,45 +209,6 @@ fn wrong_values_are_named_with_what_would_be_right() {
     }
 }
 
-/// Calls and variables that are wrong and have no effect, the last one by its whole name.
-const WITHOUT_EFFECT: &str = "
-- - OTEL_EXPORTER_OTLP_PROTOCOL=http/json
-- - OTEL_EXPORTER_OTLP_LOGS_PROTOCOL=http/json
-- - OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json
-- - OTEL_EXPORTER_OTLP_INSECURE=yes
-- - OTEL_EXPORTER_OTLP_TIMEOUT=10s
-- - OTEL_EXPORTER_OTLP_HEADERS=a
-- - OTEL_EXPORTER_OTLP_COMPRESSION=zstd
-http://c grpc OTEL_EXPORTER_OTLP_PROTOCOL=http/json
-http://c - OTEL_EXPORTER_OTLP_ENDPOINT=ftp://c
-http://c - OTEL_EXPORTER_OTLP_INSECURE=yes
-http://c - LOGS_TIMEOUT=1 OTEL_EXPORTER_OTLP_TIMEOUT=10s
-http://c - OTEL_RESOURCE_ATTRIBUTES=a=b,team
-";
-
-#[test]
-fn a_wrong_variable_without_effect_is_no_error_and_is_named() {
-    for line in WITHOUT_EFFECT.trim().lines() {
-        let case = Case::parse(line);
-        case.read().expect(line);
-        let (name, value) = case.1.last().expect("a variable");
-        let variables = |asked: &str| (asked == *name).then(|| value.clone());
-        let wrong = wrong_variables(&variables);
-        let [wrong] = &wrong[..] else {
-            panic!("{line}: {wrong:?}");
-        };
-        assert!(wrong.starts_with(&format!("{name}: ")), "{wrong}");
-    }
-    let wrong = wrong_variables(&env(&[
-        ("ENDPOINT", "c:4317"),
-        ("TRACES_PROTOCOL", "GRPC"),
-        ("HEADERS", "a=b"),
-        ("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=d"),
-        ("CERTIFICATE", "/nowhere"),
-    ]));
-    assert_eq!(wrong, Vec::<String>::new());
-}
-
 #[test]
 fn without_tls_certificates_have_no_effect() {
     let variables = [("CERTIFICATE", "/nowhere.pem"), ("CLIENT_KEY", "/key.pem")];
@@ -312,7 +273,7 @@ fn the_environment_wins_over_the_own_resource() {
     );
     let wrong = [("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")];
     assert_eq!(resource(&wrong), alone);
-    let said = wrong_variables(&env(&wrong)).concat();
+    let said = wrong_attributes(&env(&wrong)).expect("wrong");
     let expected = "OTEL_RESOURCE_ATTRIBUTES: pair 2 is wrong";
     assert!(said.starts_with(expected), "{said}");
 }

@@ -189,9 +189,8 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     findings.extend(api.findings);
     findings.extend(organization.map(|outcome| ("organization", outcome)));
     findings.push(("collector", collector));
-    let wrong = otlp_logs::wrong_variables(&cli::variable).into_iter();
-    let is_named = |problem: &String| traces.as_ref().is_some_and(|t| t.said.contains(problem));
-    findings.extend(wrong.filter(|problem| !is_named(problem)).map(|problem| {
+    let wrong = otlp_logs::wrong_attributes(&cli::variable);
+    findings.extend(wrong.map(|problem| {
         let anonymous = format!("{} is wrong and has no effect", name_in(&problem));
         let outcome = warning(format!("{problem}; it has no effect"));
         ("variables", outcome.in_json(anonymous))
