@@ -11,7 +11,6 @@ use orgdata_api::FailureReason as R;
 use orgdata_api::{
     ApiError, AuditPage, Client, Endpoint, KEY_VARIABLE, KeySource, Observer, TicketPage,
 };
-use tokio::time::{Instant, timeout_at};
 
 use super::{Finding, MAX_TIME, Outcome, audit, bad, good, tickets, unknown, warning};
 use crate::cli::ExporterSettings;
@@ -22,9 +21,6 @@ const MAX_REQUESTS: [u32; Endpoint::ALL.len()] = [13, 12];
 
 /// The maximum number of requests that the client sends for a page, if the first ones fail.
 const ATTEMPTS: u32 = 4;
-
-/// The maximum time for all questions.
-const MAX_TOTAL: Duration = Duration::from_secs(60);
 
 /// How far this machine's clock may be off, and the time of an entry ahead of the API's clock.
 pub(super) const MAX_CLOCK: SignedDuration = SignedDuration::from_mins(2);
@@ -51,7 +47,6 @@ pub(super) struct Asker<'a> {
     client: Client,
     pub(super) settings: &'a ExporterSettings,
     seen: Seen,
-    until: Instant,
 }
 
 /// Why there is no page.
@@ -157,7 +152,6 @@ impl<'a> Asker<'a> {
             client: Client::new(api, seen.clone())?,
             settings,
             seen,
-            until: Instant::now() + MAX_TOTAL,
         })
     }
 
@@ -184,15 +178,7 @@ impl<'a> Asker<'a> {
                 "check sends at most {most} requests to it"
             )));
         }
-        match timeout_at(self.until, page).await {
-            Ok(page) => page.map_err(|error| self.problem(&error)),
-            Err(_) => {
-                let total = shown_duration(MAX_TOTAL);
-                Err(Problem::own(format!(
-                    "check ends its questions after {total}"
-                )))
-            }
-        }
+        page.await.map_err(|error| self.problem(&error))
     }
 
     /// Says what to do about a request that failed.

@@ -187,14 +187,3 @@ async fn a_disk_that_is_full_or_fails_is_not_well() {
         expect(launch, "").await;
     }
 }
-
-/// Two commands may look at the same time.
-#[tokio::test]
-async fn several_checks_at_once_do_not_disturb_each_other() {
-    let api = service().await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("state.db");
-    let checks = (0..6).map(|_| expect(with_file(&api.base_url(), &file), ""));
-    futures_util::future::join_all(checks).await;
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-}
