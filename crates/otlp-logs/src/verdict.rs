@@ -12,9 +12,6 @@ use tonic::Code;
 /// The longest delay that a collector may ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
 
-/// The longest text that a rejection keeps, in characters.
-const MAX_SAID: usize = 2048;
-
 /// What may be shown of the text of a peer or of a failed connection.
 const PHRASES: &str = "connection refused|connection reset|connection closed|broken pipe|unexpected eof|timed out|\
     failed to lookup address|no route to host|network is unreachable|too many open files|\
@@ -42,7 +39,7 @@ pub enum Verdict {
 }
 
 /// Why a request was not accepted.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Its class.
     pub reason: Reason,
@@ -50,9 +47,6 @@ pub struct Rejection {
     pub message: String,
     /// The delay that the collector asks for.
     pub retry_after: Option<Duration>,
-    /// The beginning of what the collector said. It may contain the credentials of the request: remove them before it is
-    /// shown to anybody.
-    pub said: String,
 }
 
 /// Defines [`Reason`] with the name of each value.
@@ -159,7 +153,6 @@ pub(crate) fn of_grpc(code: Code, said: &str, retry_after: Option<Duration>) -> 
 pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str) -> Verdict {
     let chain = error_chain(error);
     let mut message = with_phrases("connection failed".to_owned(), &chain);
-    let causes = std::iter::successors(Some(error), |&error| error.source());
     if let Some(advice) = connections::advice(&chain) {
         message += &format!("; {advice}");
     } else if is_connected {
@@ -167,11 +160,7 @@ pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str
         message +=
             &format!("; does this port speak {protocol}, and does it want a client certificate?");
     }
-    // The last words of the peer may be part of the error.
-    Verdict::Rejected(Rejection {
-        said: beginning(&causes.map(ToString::to_string).last().unwrap_or_default()),
-        ..Rejection::new(Reason::Connect, message)
-    })
+    Verdict::Rejected(Rejection::new(Reason::Connect, message))
 }
 
 fn rejected(reason: Reason, status: String, said: &str, retry_after: Option<Duration>) -> Verdict {
@@ -179,7 +168,6 @@ fn rejected(reason: Reason, status: String, said: &str, retry_after: Option<Dura
         reason,
         message: with_phrases(status, said),
         retry_after: retry_after.map(|delay| delay.min(MAX_DELAY)),
-        said: beginning(said),
     })
 }
 
@@ -188,10 +176,6 @@ fn with_phrases(status: String, said: &str) -> String {
         phrases if phrases.is_empty() => status,
         phrases => format!("{status}: {phrases}"),
     }
-}
-
-fn beginning(said: &str) -> String {
-    said.chars().take(MAX_SAID).collect()
 }
 
 /// Returns the HTTP status that tonic names if an answer has no gRPC status.
@@ -250,20 +234,13 @@ impl Verdict {
 // === impl Rejection ===
 
 impl Rejection {
-    /// Returns a rejection without a delay and without a text of the collector.
+    /// Returns a rejection without a delay.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
             message: message.into(),
             retry_after: None,
-            said: String::new(),
         }
-    }
-}
-
-impl std::fmt::Debug for Rejection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}: {}", self.reason, self.message)
     }
 }
 

@@ -114,20 +114,13 @@ fn a_success_may_be_partial() {
 /// Nothing of what a peer says is shown but phrases that are known before.
 #[test]
 fn a_message_is_the_status_and_known_phrases() {
-    let message = |verdict| match verdict {
-        Verdict::Rejected(rejection) => (format!("{rejection:?}"), rejection.said),
-        other => panic!("{other:?}"),
-    };
     let said = "no org id; you sent Bearer s3cret\u{1b}, ada@example.com";
     for (verdict, expected) in [
-        (
-            of_http(401, said, None),
-            "Unauthorized: HTTP 401: no org id",
-        ),
-        (of_http(503, "s3cret", None), "Unavailable: HTTP 503"),
+        (of_http(401, said, None), "HTTP 401: no org id"),
+        (of_http(503, "s3cret", None), "HTTP 503"),
         (
             of_grpc(Code::Unauthenticated, said, None),
-            "Unauthorized: Unauthenticated: no org id",
+            "Unauthenticated: no org id",
         ),
         (
             disconnected(
@@ -135,15 +128,11 @@ fn a_message_is_the_status_and_known_phrases() {
                 false,
                 "gRPC",
             ),
-            "Connect: connection failed: connection refused",
+            "connection failed: connection refused",
         ),
     ] {
-        let (shown, kept) = message(verdict);
-        assert_eq!(shown, expected);
-        assert!(kept.contains("s3cret"));
+        assert!(matches!(verdict, Verdict::Rejected(it) if it.message == expected));
     }
-    let long = message(of_http(400, &"é".repeat(100_000), None)).1;
-    assert_eq!(long.chars().count(), MAX_SAID);
     let verdict = of_http(503, "", Some(Duration::MAX));
     let is_bounded = |rejection: &Rejection| rejection.retry_after == Some(MAX_DELAY);
     assert!(matches!(verdict, Verdict::Rejected(rejection) if is_bounded(&rejection)));
