@@ -97,7 +97,8 @@ async fn the_transcripts_in_readme_are_what_is_printed() {
     let readme = file("README.md");
     let (_, shown) = readme.split_once("```text\n").unwrap();
     let (shown, rest) = shown.split_once("```").unwrap();
-    let demo = launch(&["demo"]).start();
+    // The usual port may be in use, which the demo would say.
+    let demo = launch(&["demo", "--web.listen-address=127.0.0.1:0"]).start();
     for line in masked(shown).iter().filter(|line| line.contains("http")) {
         // The address is another one.
         let text = |line: &str| line.split(' ').skip(1).collect::<Vec<_>>().join(" ");
