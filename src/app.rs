@@ -132,7 +132,7 @@ impl<S: Export + 'static> Parts<S> {
         health: &Health,
         shutdown: &CancellationToken,
     ) -> Result<(), Failure> {
-        let started = util::now();
+        let started = Timestamp::now();
         tracing::debug!(state = %settings.ledger.shown_path().display(), "opening the state file");
         let (ledger, state) = tokio::select! {
             biased;
@@ -248,7 +248,7 @@ async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Fa
     loop {
         let options = options.clone();
         // Checking a large file takes a while, in which probes are answered.
-        let opened = util::blocking(|| LedgerHandle::open(options)).await;
+        let opened = util::blocking(options.machine.clone(), || LedgerHandle::open(options)).await;
         match opened.map_err(|_| Failure::internal("opening the state file"))? {
             Err(error @ OpenError::Sqlite { .. }) if begun.elapsed() < OPEN_PATIENCE => {
                 if !std::mem::replace(&mut is_logged, true) {

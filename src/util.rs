@@ -1,11 +1,15 @@
 //! Shared by all modules: the clock, locks, and the form of values in log lines; and what the API client shares with them.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use humantime::FormattedDuration;
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 pub use orgdata_api::{
     Backoff, Endpoint, FailureReason, Observer, error_chain, labels, one_line, sanitize,
@@ -23,18 +27,29 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the present by this machine's clock.
-#[cfg(not(test))]
-pub(crate) fn now() -> jiff::Timestamp {
-    jiff::Timestamp::now()
+/// The clock of a process, and its threads for calls that block. A simulation passes its own.
+pub trait Machine: fmt::Debug + Send + Sync {
+    /// Returns the present.
+    fn now(&self) -> Timestamp;
+
+    /// Starts a call that blocks, such as one of SQLite. It runs to its end even if the handle is dropped.
+    fn start(self: Arc<Self>, call: Box<dyn FnOnce() + Send>) -> JoinHandle<()>;
 }
 
-/// Runs what blocks, such as a call of SQLite, outside of the runtime's threads. It runs to its end even if the caller is dropped.
-#[cfg(not(test))]
-pub(crate) fn blocking<T: Send + 'static>(
+/// The machine that the program runs on.
+#[derive(Debug)]
+pub struct ThisMachine;
+
+/// Makes a call that blocks, and waits for it. The error says that it panicked.
+pub(crate) async fn blocking<T: Send + 'static>(
+    machine: Arc<dyn Machine>,
     call: impl FnOnce() -> T + Send + 'static,
-) -> tokio::task::JoinHandle<T> {
-    tokio::task::spawn_blocking(call)
+) -> Result<T, String> {
+    let (sender, mut value) = oneshot::channel();
+    // It is not waited for any more if the caller was dropped.
+    let ended = machine.start(Box::new(move || drop(sender.send(call()))));
+    ended.await.map_err(|error| error.to_string())?;
+    value.try_recv().map_err(|error| error.to_string())
 }
 
 /// Returns an id for a log line.
@@ -91,12 +106,17 @@ impl<K> Default for Repeated<K> {
     }
 }
 
-// The parts that a simulation replaces.
-#[cfg(test)]
-#[path = "tests/simulation/clock.rs"]
-pub(crate) mod simulated;
-#[cfg(test)]
-pub(crate) use simulated::{blocking, now};
+// === impl ThisMachine ===
+
+impl Machine for ThisMachine {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn start(self: Arc<Self>, call: Box<dyn FnOnce() + Send>) -> JoinHandle<()> {
+        tokio::task::spawn_blocking(call)
+    }
+}
 
 #[cfg(test)]
 mod tests {

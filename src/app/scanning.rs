@@ -10,7 +10,7 @@ use crate::health::{Health, Loop};
 use crate::ledger::{Commit, LedgerHandle};
 use crate::metrics::{Metrics, TicketMetrics, Violation};
 use crate::tickets::{Doubt, ScanError, Scanner, Settings};
-use crate::util::{self, Repeated, advice, shown_wait};
+use crate::util::{Repeated, advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
@@ -30,6 +30,7 @@ pub async fn scan_tickets(
     let mut timer = interval(settings.scan_interval.max(Duration::from_millis(1)));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut scanner = Scanner::new(settings, published.retries().clone());
+    scanner.machine = ledger.machine();
     let (mut consistent, mut failures) = (true, Repeated::default());
     let rounds = async {
         loop {
@@ -111,7 +112,7 @@ async fn remember(ledger: &LedgerHandle, scanner: &Scanner) -> Result<(), ScanEr
     if ledger.status().organization.is_none() {
         let commit = Commit {
             organization: Some((id.clone(), None)),
-            ..Commit::new(util::now())
+            ..Commit::new(ledger.now())
         };
         ledger.commit(commit).await?;
     }

@@ -16,7 +16,6 @@ use crate::ledger::{
     Commit, Disposition, EventIds, LedgerHandle, NewEntry, OtherOrganization, SharedText,
     TraceContext, label_value,
 };
-use crate::util;
 
 /// The rest of a second.
 const SECOND: Duration = Duration::from_micros(999_999);
@@ -48,7 +47,7 @@ impl<'a> Fetched<'a> {
         for (entry, seen) in entries.iter_mut().zip(seen) {
             entry.seen = seen;
         }
-        let (at, took) = (util::now(), requested.elapsed());
+        let (at, took) = (ledger.now(), requested.elapsed());
         // `Date` has whole seconds: an entry that was created within this second is not dated ahead.
         let end_of_second = answer.server_time.checked_add(SECOND).unwrap_or(at);
         let before = |time: Timestamp| time.checked_sub(took).unwrap_or(time);
@@ -121,6 +120,7 @@ impl<'a> Fetched<'a> {
         let mut commit = Commit {
             trace: current_trace(),
             entries: entries.collect(),
+            arrived_at: self.page.at,
             ..Commit::new(self.page.now)
         };
         if !commit.entries.is_empty() {

@@ -16,7 +16,7 @@ use super::sweep::{Cause, Limits, Problem, Request, Step, Task, Walks};
 use crate::health::{Health, Loop};
 use crate::ledger::{Commit, Disposition, Gap, LedgerError, LedgerHandle, LedgerState};
 use crate::metrics::{Metrics, Violation};
-use crate::util::{self, Repeated, advice, shown_wait};
+use crate::util::{Repeated, advice, shown_wait};
 
 /// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -309,9 +309,9 @@ impl Tail {
 
     /// Notes a failed request.
     async fn failed(&mut self, request: &Request, cause: Cause) -> Result<(), LedgerError> {
-        let mut step = self.walks.failed(request, cause, util::now());
+        let mut step = self.walks.failed(request, cause, self.ledger.now());
         match step.must_save {
-            true => self.save(Commit::new(util::now()), &mut step).await,
+            true => self.save(Commit::new(self.ledger.now()), &mut step).await,
             false => Ok(()),
         }
     }

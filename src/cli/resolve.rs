@@ -15,6 +15,7 @@ use super::values;
 use crate::audit::Exclude;
 use crate::ledger::{self, ActorPrivacy};
 use crate::records::{Delivery, RecordEncoder};
+use crate::util::ThisMachine;
 use crate::{audit, tickets};
 
 /// The maximum number of dead letters that are kept.
@@ -182,6 +183,7 @@ fn ledger_settings(
         max_actors: flags.metrics.max_actors as usize,
         max_dead_letters: MAX_DEAD_LETTERS,
         encoder: Arc::new(RecordEncoder::new(actor, &paths)),
+        machine: Arc::new(ThisMachine),
     })
 }
 

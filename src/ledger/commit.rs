@@ -179,11 +179,13 @@ impl Ledger {
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         check_fence(&self.connection, self.fence)?;
+        let now = self.options.machine.now();
+        let is_long = |since| now.duration_since(since).abs() >= outbox::MAX_WAIT;
         let is_full = self.size.is_full(&self.status.borrow());
         self.outbox.batch(
             &self.connection,
             waiting_since,
-            is_full,
+            is_full || waiting_since.is_some_and(is_long),
             skip,
             max_records,
             max_bytes,

@@ -12,7 +12,6 @@ use super::open::LedgerOptions;
 use super::outbox::{self, Encode, RawRecord};
 use super::types::{DeadReason, RecordKind};
 use super::{micros, timestamp};
-use crate::util;
 
 /// Dead letters take at most this part of `--state.max-size`.
 const SHARE: u64 = 4;
@@ -158,7 +157,7 @@ pub(super) fn insert(
         transaction
             .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
             .execute(params![
-                micros(util::now()),
+                micros(options.machine.now()),
                 micros(letter.arrived_at),
                 letter.reason.as_str(),
                 letter.message,

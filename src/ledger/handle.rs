@@ -14,7 +14,7 @@ use super::outbox::{OutboxRecord, Settled};
 use super::size::Size;
 use super::types::{Changes, Commit, EventId, Seen};
 use super::{LedgerError, Status};
-use crate::util::{blocking, lock};
+use crate::util::{Machine, blocking, lock};
 
 /// A handle to the open ledger; cheap to clone. Calls run outside the runtime's threads.
 #[derive(Clone, Debug)]
@@ -25,6 +25,7 @@ pub struct LedgerHandle {
 #[derive(Debug)]
 struct Inner {
     ledger: Mutex<Ledger>,
+    machine: Arc<dyn Machine>,
     known: Arc<Mutex<Known>>,
     status: watch::Receiver<Status>,
     size: Arc<Size>,
@@ -46,6 +47,7 @@ impl LedgerHandle {
     /// # Errors
     /// If it is in use, not ours, or cannot be written; see [`OpenError`].
     pub fn open(mut options: LedgerOptions) -> Result<(Self, LedgerState), OpenError> {
+        let machine = options.machine.clone();
         let ((ledger, state), file) = match options.path.take() {
             Some(path) => open_file(&path, options)?,
             None => (Ledger::load(options)?, None),
@@ -55,6 +57,7 @@ impl LedgerHandle {
             status: ledger.status.subscribe(),
             size: ledger.size.clone(),
             ledger: Mutex::new(ledger),
+            machine,
             file,
             outbox_grew: Notify::new(),
             waiting_since: Mutex::default(),
@@ -186,6 +189,16 @@ impl LedgerHandle {
         self.inner.instance_id.clone()
     }
 
+    /// Returns the machine that it runs on.
+    pub(crate) fn machine(&self) -> Arc<dyn Machine> {
+        self.inner.machine.clone()
+    }
+
+    /// Returns the present by the clock of that machine.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.machine.now()
+    }
+
     /// Runs a call. Each one also finds out whether the path still names the file, and one comes every few seconds.
     pub(super) async fn call<T: Send + 'static>(
         &self,
@@ -202,8 +215,8 @@ impl LedgerHandle {
             let mut ledger = lock(&inner.ledger);
             f(&mut ledger).map_err(|error| inner.judge(error))
         };
-        let called = blocking(call).await;
-        called.unwrap_or_else(|error| Err(LedgerError::Internal(error.to_string())))
+        let called = blocking(self.inner.machine.clone(), call).await;
+        called.unwrap_or_else(|error| Err(LedgerError::Internal(error)))
     }
 }
 

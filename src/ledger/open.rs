@@ -13,6 +13,7 @@ use super::file::{OpenError, StateFile, has_damaged_copy};
 use super::labels::ActorPrivacy;
 use super::outbox::{self, Encode};
 use super::{BUSY, schema};
+use crate::util::Machine;
 
 /// How the ledger is kept.
 #[derive(Clone)]
@@ -33,6 +34,8 @@ pub struct LedgerOptions {
     pub max_actors: usize,
     /// The maximum number of dead letters; they also take at most a quarter of the file.
     pub max_dead_letters: u32,
+    /// The clock, and the threads for calls of SQLite.
+    pub machine: Arc<dyn Machine>,
 }
 
 // === impl LedgerOptions ===
@@ -61,7 +64,7 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     let connection = connect(options.path.as_deref()).map_err(sqlite)?;
     if schema::is_empty(&connection).map_err(sqlite)? {
         let recreated = options.path.as_deref().is_some_and(has_damaged_copy);
-        let created = schema::create(&connection, &options.base_url, recreated);
+        let created = schema::create(&connection, options, recreated);
         created.map_err(sqlite)?;
         return Ok(connection);
     }

@@ -14,10 +14,9 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::types::{DeadReason, RecordKind, TraceContext};
 use super::{LedgerError, micros, schema, timestamp};
-use crate::util;
 
 /// Records wait this long for older ones that are still to be read.
-const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Turns JSON into log records.
 pub trait Encode: Send + Sync {
@@ -102,19 +101,18 @@ pub(super) fn delivered_through(
 // === impl Outbox ===
 
 impl Outbox {
-    /// Reads the oldest records that may be sent, without the first `skip`. Older entries are still to be read since `waiting_since`, by this
-    /// machine's clock; `None` if none are.
+    /// Reads the oldest records that may be sent, without the first `skip`. Older entries are still to be read since `waiting_since`; `None` if none
+    /// are. Unless it `is_urgent`, records wait for them.
     pub(super) fn batch(
         &mut self,
         connection: &Connection,
         waiting_since: Option<Timestamp>,
-        is_full: bool,
+        is_urgent: bool,
         mut skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        let is_long = |since| util::now().duration_since(since).abs() >= MAX_WAIT;
-        let is_over = |since: &_| self.released == Some(*since) || is_full || is_long(*since);
+        let is_over = |since: &_| self.released == Some(*since) || is_urgent;
         self.released = waiting_since.filter(is_over);
         if waiting_since.is_some() && self.released.is_none() {
             return Ok(Vec::new());

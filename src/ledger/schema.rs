@@ -6,7 +6,7 @@
 use rusqlite::{Connection, params};
 
 use super::micros;
-use crate::util;
+use super::open::LedgerOptions;
 
 /// The version of the schema.
 pub(super) const VERSION: i64 = 7;
@@ -147,7 +147,7 @@ pub(super) fn corrupt(what: String) -> rusqlite::Error {
 /// Creates the tables and what they begin with, in one transaction.
 pub(super) fn create(
     connection: &Connection,
-    base_url: &str,
+    options: &LedgerOptions,
     recreated: bool,
 ) -> rusqlite::Result<()> {
     // It has no effect on a file that is not empty.
@@ -156,13 +156,13 @@ pub(super) fn create(
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(TABLES)?;
-    let now = micros(util::now());
+    let now = micros(options.machine.now());
     transaction.execute(
         "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, recreated_at, fence, tail)
          VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, '')",
         params![
             VERSION,
-            base_url,
+            options.base_url,
             uuid::Uuid::new_v4().to_string(),
             now,
             recreated.then_some(now),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::util::{self, labels};
+use crate::util::labels;
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
@@ -376,10 +376,10 @@ impl Deref for SharedText {
 // === impl Commit ===
 
 impl Commit {
-    /// Returns a commit that changes nothing yet, for a page that the API sent at `server_time`.
+    /// Returns a commit that changes nothing yet, for a page that the API sent at `server_time`, and that arrived then.
     pub fn new(server_time: Timestamp) -> Self {
         Self {
-            arrived_at: util::now(),
+            arrived_at: server_time,
             server_time,
             ..Self::default()
         }

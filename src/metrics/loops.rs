@@ -9,7 +9,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::family::{Writer, descriptors, seconds};
 use crate::health::Loop;
-use crate::util::{self, lock};
+use crate::util::lock;
 
 descriptors! {
     /// 1 if the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
@@ -62,7 +62,7 @@ impl Loops {
     pub fn success(&self, which: Loop) -> bool {
         let state = &mut lock(&self.0)[which as usize];
         state.enabled = true;
-        state.last_success = Some(util::now());
+        state.last_success = Some(Timestamp::now());
         state.up.replace(true) == Some(false)
     }
 
@@ -72,7 +72,7 @@ impl Loops {
         state.enabled = true;
         state.up = Some(false);
         state.last_failure = Some(LoopFailure {
-            at: util::now(),
+            at: Timestamp::now(),
             reason,
             message: message.into(),
         });

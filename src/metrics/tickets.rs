@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::family::{Writer, descriptors, seconds};
 use crate::tickets::{MIN_AGES, PERCENTILES, Snapshot, WINDOWS};
-use crate::util;
 
 descriptors! {
     /// Scans repeated because tickets moved between two pages, or because their number did not match totalCount.
@@ -113,7 +112,7 @@ impl TicketMetrics {
     /// Returns until when the snapshot is shown if no other one follows; `None` if none is shown.
     pub fn shown_until(&self) -> Option<Timestamp> {
         let left = self.current.load_full()?.left()?;
-        Some(util::now().checked_add(left).unwrap_or(Timestamp::MAX))
+        Some(Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX))
     }
 }
 

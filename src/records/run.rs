@@ -19,7 +19,7 @@ use super::bisect::{Bisect, Fate};
 use crate::health::{Health, Loop};
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::{Loops, OtlpMetrics};
-use crate::util::{self, Backoff, Repeated, advice, shown_duration, shown_wait};
+use crate::util::{Backoff, Repeated, advice, shown_duration, shown_wait};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 pub(crate) const MAX_REQUEST: usize = 3 * 1024 * 1024;
@@ -247,7 +247,7 @@ impl<S: Export + 'static> Relay<S> {
             (Fate::Kept, _) => return,
             (_, Verdict::Accepted) => {
                 self.answered();
-                let now = util::now();
+                let now = self.ledger.now();
                 for page in records.chunk_by(|a, b| a.arrived_at == b.arrived_at) {
                     let delay = now.duration_since(page[0].arrived_at);
                     let delay = Duration::try_from(delay).unwrap_or_default();

@@ -10,7 +10,7 @@ use super::Settings;
 use super::flow::{Counts, Flow};
 use super::ticket::Ticket;
 use super::values::{Label, LabelValues, NONE, UNKNOWN};
-use crate::util::{self, shown_id};
+use crate::util::shown_id;
 
 /// The values of the label `min_age`, and what they mean.
 pub(crate) const MIN_AGES: [(&str, SignedDuration); 4] = [
@@ -222,7 +222,6 @@ impl Aggregate {
         for priority in self.deals.into_values() {
             *snapshot.deals.entry(priority).or_default() += 1;
         }
-        snapshot.taken_at = util::now();
         (snapshot.duration, snapshot.consistent) = (duration, consistent);
         snapshot.tickets = self.ids.len() as u64;
         self.snapshot

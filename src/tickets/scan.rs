@@ -17,7 +17,7 @@ use super::Settings;
 use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
 use super::ticket::Ticket;
 use crate::ledger::{LedgerError, OtherOrganization};
-use crate::util::{shown_duration, shown_wait};
+use crate::util::{Machine, ThisMachine, shown_duration, shown_wait};
 
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -103,6 +103,8 @@ pub struct Scanner {
     /// The number of tickets requested at once.
     limit: u32,
     last: Option<Arc<Snapshot>>,
+    /// The clock for the time of a snapshot.
+    pub(crate) machine: Arc<dyn Machine>,
 }
 
 // === impl Scanner ===
@@ -118,6 +120,7 @@ impl Scanner {
             organization: None,
             retries,
             last: None,
+            machine: Arc::new(ThisMachine),
         }
     }
 
@@ -279,7 +282,9 @@ impl Scanner {
         consistent: bool,
     ) -> Arc<Snapshot> {
         let example = aggregate.example.clone().unwrap_or_default();
-        let snapshot = Arc::new(aggregate.finish(duration, consistent));
+        let mut snapshot = aggregate.finish(duration, consistent);
+        snapshot.taken_at = self.machine.now();
+        let snapshot = Arc::new(snapshot);
         let last = self.last.replace(snapshot.clone());
         if snapshot.malformed > last.as_ref().map_or(0, |last| last.malformed) {
             tracing::warn!(

@@ -14,6 +14,7 @@ use orgdata_exporter::ledger::{
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
+use orgdata_exporter::util::ThisMachine;
 
 /// Of a client with the simulator's key, which is not held back.
 pub(crate) fn api(base_url: &str) -> api::Settings {
@@ -82,6 +83,7 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         max_actors: 1000,
         encoder: Arc::new(PlainRecords),
         max_dead_letters: 1000,
+        machine: Arc::new(ThisMachine),
     }
 }
 

@@ -14,7 +14,7 @@ use orgdata_api::{
 
 use super::{Finding, MAX_TIME, Outcome, audit, bad, good, tickets, unknown, warning};
 use crate::cli::ExporterSettings;
-use crate::util::{self, counted, lock, shown_duration, shown_wait};
+use crate::util::{counted, lock, shown_duration, shown_wait};
 
 /// The maximum number of requests to each listing, 25 together.
 const MAX_REQUESTS: [u32; Endpoint::ALL.len()] = [13, 12];
@@ -332,7 +332,7 @@ impl Observer for Seen {
     fn head(&self, headers: &HeaderMap, date: Option<Timestamp>) {
         let mut heads = lock(&self.0);
         if let Some(date) = date {
-            let ahead = date.duration_since(util::now());
+            let ahead = date.duration_since(Timestamp::now());
             let least = heads.clock.filter(|least| least.abs() < ahead.abs());
             heads.clock = Some(least.unwrap_or(ahead));
         }

@@ -10,7 +10,7 @@ use super::{MAX_TIME, Outcome, bad, good, name_in, warning};
 use crate::cli;
 use crate::records::Delivery;
 use crate::telemetry::{span_connection, span_provider};
-use crate::util::{blocking, shown_duration};
+use crate::util::shown_duration;
 
 /// The end of a message that says that nothing listens at a port.
 const REFUSED: &str = ": connection refused";
@@ -30,7 +30,7 @@ pub(super) async fn logs(delivery: Option<&Delivery>) -> Outcome {
 /// Tries the collector of the exporter's own spans; `None` if there is none.
 pub(super) async fn traces() -> Option<Outcome> {
     // Its blocking client must not be dropped by a thread of the runtime.
-    let made = blocking(|| span_provider(&cli::variable).map(drop)).await;
+    let made = tokio::task::spawn_blocking(|| span_provider(&cli::variable).map(drop)).await;
     let made = made.unwrap_or_else(|error| Err(error.to_string()));
     let problem = match made.and_then(|()| span_connection(&cli::variable)) {
         Ok(connection) => {

@@ -7,7 +7,7 @@ use super::api::Api;
 use super::port::Holder;
 use super::{Level, MAX_TIME, Outcome, bad, good, warning};
 use crate::ledger::{LedgerOptions, Look, OtherOrganization};
-use crate::util::{blocking, counted, shown_duration};
+use crate::util::{counted, shown_duration};
 
 /// What is known of the state file.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) async fn find(options: &LedgerOptions) -> State {
     let Some(path) = options.path.clone() else {
         return State::Unknown(good("in memory, and lost when the process ends"));
     };
-    let look = blocking(move || Look::at(&path));
+    let look = tokio::task::spawn_blocking(move || Look::at(&path));
     State::Unknown(match timeout(MAX_TIME, look).await {
         Ok(Ok(Ok(look))) => return State::Seen(look),
         Ok(Ok(Err(error))) => bad(error).in_json("cannot be used; the text form says why"),

@@ -7,7 +7,6 @@ use tokio::time::{Instant, sleep};
 
 use super::PATIENCE;
 use crate::audit::Entry;
-use crate::util;
 
 /// The listing is left after this many entries in a row that are older than the window: some may be listed by arrival.
 const MAX_OLDER: u32 = 10_000;
@@ -149,5 +148,5 @@ impl Listing {
 
 /// Returns when a page came, by the API's clock or this machine's, whichever is earlier.
 pub(super) fn now(page: &AuditPage) -> Timestamp {
-    page.server_time.min(util::now())
+    page.server_time.min(Timestamp::now())
 }

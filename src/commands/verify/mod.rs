@@ -27,7 +27,7 @@ use crate::audit::{Entry, Excluded, Start};
 use crate::cli::{self, ExporterSettings, Flags, values};
 use crate::ledger::{DeadLetters, EventId, OpenError};
 use crate::metrics::Metrics;
-use crate::util::{self, counted};
+use crate::util::counted;
 use export::Export;
 use listing::Listing;
 use report::Report;
@@ -180,7 +180,7 @@ impl Verify {
         flags.web.config_file = None;
         let settings = ExporterSettings::resolve(&flags, &cli::variable);
         let settings = settings.map_err(Failure::in_settings)?;
-        let now = util::now();
+        let now = Timestamp::now();
         let is_default = given.value_source("state.path") == Some(ValueSource::DefaultValue);
         let dead_letters = match &settings.ledger.path {
             Some(path) if !is_default || path.exists() => dead_letters(path)?,
@@ -313,7 +313,7 @@ impl Verify {
             .into_iter()
             .for_each(|file| bar.set_length(file.len()));
         let file = BufReader::with_capacity(BUFFER, bar.wrap_read(file));
-        let work = util::blocking(move || {
+        let work = tokio::task::spawn_blocking(move || {
             let export = export::read(file, &mut listed, &window);
             export.map(|export| (listed, export))
         });

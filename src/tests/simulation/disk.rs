@@ -1,16 +1,21 @@
 //! The disk: calls that take time, statements that fail, a full file system, and what a crash leaves of the file.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::plan::{End, spread};
 use super::world::World;
-use crate::util::simulated::Disk;
+use crate::util::{Machine, lock};
 
 /// Never, for a call after a crash.
 const NEVER: Duration = Duration::MAX;
@@ -187,7 +192,28 @@ impl Files {
     }
 }
 
-impl Disk for World {
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+impl Machine for World {
+    fn now(&self) -> Timestamp {
+        let clock = *lock(&self.clock);
+        clock.map_or_else(Timestamp::now, |(begun, at)| at + begun.elapsed())
+    }
+
+    fn start(self: Arc<Self>, call: Box<dyn FnOnce() + Send>) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            sleep(self.before()).await;
+            sleep(self.make(call)).await;
+        })
+    }
+}
+
+impl World {
+    /// How long the disk takes before it makes a call.
     fn before(&self) -> Duration {
         let state = &mut *self.state();
         if self.point(state) {
@@ -196,7 +222,8 @@ impl Disk for World {
         state.files.wait()
     }
 
-    fn make(&self, call: &mut dyn FnMut()) -> Duration {
+    /// Makes a call, and returns how long it takes.
+    fn make(&self, call: Box<dyn FnOnce() + Send>) -> Duration {
         let state = &mut *self.state();
         if state.has_crashed {
             return NEVER;

@@ -58,7 +58,8 @@ pub(super) fn history(seed: u64, prints: bool) -> Result<Outcome, String> {
         directory.path().join("state.db")
     });
     let world = World::new(seed, path.clone(), prints);
-    let settings = settings(&world.plan, &path);
+    let mut settings = settings(&world.plan, &path);
+    settings.ledger.machine = world.clone();
     world.state().files.remove();
     // Jitter and fencing tokens; making the directory took some of it.
     fastrand::seed(seed);
@@ -107,7 +108,9 @@ async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
     }
     let metrics = Metrics::new(settings.zero_hold);
     let ledger = settings.ledger.clone();
-    let mut open = util::blocking(move || LedgerHandle::open(ledger));
+    let mut open = pin!(util::blocking(world.clone(), move || LedgerHandle::open(
+        ledger
+    )));
     let opened = tokio::select! {
         biased;
         () = world.crashed.notified() => return Ended::Crash,

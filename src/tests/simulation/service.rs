@@ -11,7 +11,7 @@ use super::plan::{fault, spread};
 use super::world::World;
 use crate::api::Simulated;
 use crate::simulator::{Fault, FaultKind, RetryAfter};
-use crate::util;
+use crate::util::Machine as _;
 
 /// Not a fault of the simulator: behind another fault it would wait, and make two pages in a row empty.
 const EMPTY_PAGE: &str = r#"{"items":[],"endCursor":null,"hasMore":false}"#;
@@ -68,7 +68,7 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
     let mut response = response?;
     if world.plan.no_date {
         // What the client does then.
-        let date = util::now().strftime("%a, %d %b %Y %H:%M:%S GMT");
+        let date = world.now().strftime("%a, %d %b %Y %H:%M:%S GMT");
         let date = date.to_string().parse().unwrap();
         response.headers_mut().insert(DATE, date);
     }

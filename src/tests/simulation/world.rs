@@ -20,7 +20,6 @@ use crate::ledger::{EventId, LedgerHandle};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
 use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Mark, Scope, Simulator};
-use crate::util::simulated;
 
 /// Lives of the exporter before the last one.
 const LIVES: u32 = 10;
@@ -34,6 +33,8 @@ pub(super) struct World {
     pub(super) sim: Arc<Simulator>,
     pub(super) crashed: Notify,
     pub(super) done: Notify,
+    /// What the exporter's clock showed when its runtime began. It is read while the state is locked.
+    pub(super) clock: Mutex<Option<(Instant, Timestamp)>>,
     state: Mutex<State>,
 }
 
@@ -168,6 +169,7 @@ impl World {
             sim,
             crashed: Notify::new(),
             done: Notify::new(),
+            clock: Mutex::default(),
             state: Mutex::new(state),
             plan,
         };
@@ -216,7 +218,7 @@ impl World {
     pub(super) fn begin_runtime(self: &Arc<Self>) {
         let mut state = self.state();
         state.began = Some(Instant::now());
-        simulated::set(Some(state.epoch + state.begun_at), Some(self.clone()));
+        *crate::util::lock(&self.clock) = Some((Instant::now(), state.epoch + state.begun_at));
     }
 
     pub(super) fn end_runtime(&self) {
@@ -224,7 +226,7 @@ impl World {
         state.begun_at = state.now();
         state.began = None;
         (state.metrics, state.ledger) = (None, None);
-        simulated::set(None, None);
+        *crate::util::lock(&self.clock) = None;
     }
 
     /// Another life of the exporter begins, after the time that is returned.
