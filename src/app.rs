@@ -85,13 +85,13 @@ impl App {
         let health = Health::default();
         let path = &settings.web.telemetry_path;
         let router = endpoints::router(parts.metrics.clone(), health.clone(), path);
-        let addresses: Vec<_> = self
+        let bound: Vec<_> = self
             .bound
             .addresses()
             .iter()
             .map(ToString::to_string)
             .collect();
-        let addresses = addresses.join(",");
+        let addresses = bound.join(",");
         let stop_web = CancellationToken::new();
         let stop = stop_web.clone().cancelled_owned();
         let web = tokio::spawn(exporter_web::serve(self.bound, router, stop));
@@ -109,9 +109,10 @@ impl Parts {
         let metrics = Metrics::new(settings.zero_hold);
         let client =
             Client::new(settings.api.clone(), metrics.api.clone()).map_err(Failure::in_settings)?;
-        let sender = settings.otlp.as_ref().map(|otlp| Sender::new(&otlp.target));
-        let sender = sender.transpose();
-        let sender = sender.map_err(Failure::in_settings)?;
+        let sender = match &settings.otlp {
+            Some(otlp) => Some(Sender::new(&otlp.target).map_err(Failure::in_settings)?),
+            None => None,
+        };
         metrics
             .certificates
             .set(certificates(settings, sender.as_ref()));

@@ -4,13 +4,14 @@ mod lines;
 mod spans;
 
 use std::io::{self, Write as _};
-use std::mem;
+use std::sync::mpsc;
 use std::time::Duration;
+use std::{mem, thread};
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::Level;
-use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -31,6 +32,9 @@ const OWN_TARGETS: [&str; 4] = [
 /// The maximum number of log lines that wait for a reader of standard error. Most have 200 bytes.
 const MAX_LINES: usize = 4096;
 
+/// The maximum time to print a line.
+const MAX_PRINT: Duration = Duration::from_secs(5);
+
 /// The maximum time to export the last spans at the end.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -44,16 +48,10 @@ pub struct Telemetry {
 }
 
 /// Prints a line to standard error, unless nothing reads it.
-pub(crate) fn print(line: &str) {
-    let (mut stderr, _guard) = stderr();
-    let _ = stderr.write_all(line.as_bytes());
-}
-
-/// Returns a queue and a thread that writes its lines to standard error, so that a reader that sleeps stops nothing. The
-/// guard writes the last ones when it is dropped, for at most a second.
-fn stderr() -> (NonBlocking, WorkerGuard) {
-    let queue = NonBlockingBuilder::default().buffered_lines_limit(MAX_LINES);
-    queue.finish(io::stderr())
+pub(crate) fn print(line: String) {
+    let (sender, written) = mpsc::channel();
+    thread::spawn(move || sender.send(io::stderr().write_all(line.as_bytes())));
+    let _ = written.recv_timeout(MAX_PRINT);
 }
 
 // === impl Telemetry ===
@@ -75,7 +73,9 @@ impl Telemetry {
                 .with_tracer(spans.tracer("orgdata_exporter"))
                 .with_filter(targets(Level::INFO))
         });
-        let (queue, writer) = stderr();
+        // A thread writes the lines, so that a reader that sleeps stops nothing.
+        let queue = NonBlockingBuilder::default().buffered_lines_limit(MAX_LINES);
+        let (queue, writer) = queue.finish(io::stderr());
         let dropped = queue.error_counter();
         let lines = tracing_subscriber::fmt::layer()
             .event_format(format)

@@ -52,7 +52,7 @@ impl Failure {
     /// Prints the message, unless a report has said why, and returns the exit status.
     pub fn exit(&self) -> ExitCode {
         if !self.message.is_empty() {
-            telemetry::print(&format!("orgdata-exporter: {}\n", self.message));
+            telemetry::print(format!("orgdata-exporter: {}\n", self.message));
         }
         ExitCode::from(self.status)
     }

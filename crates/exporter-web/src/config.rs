@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use crate::auth::Users;
@@ -70,15 +70,17 @@ impl Sections {
         let mut options = serde_saphyr::Options::default();
         // A snippet could show a secret.
         options.with_snippet = false;
-        let sections: Result<Option<Self>, _> = serde_saphyr::from_str_with_options(text, options);
-        let sections = sections.map_err(|error| {
-            let error = error.render();
-            let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!(
-                "cannot use the file: {error}; other fields and values of Prometheus' exporter-toolkit are not supported"
-            )
-        })?;
-        Ok(sections.unwrap_or_default())
+        match serde_saphyr::from_str_with_options::<Option<Self>>(text, options) {
+            Ok(sections) => Ok(sections.unwrap_or_default()),
+            Err(error) => {
+                let rendered = error.render();
+                let words: Vec<_> = rendered.split_whitespace().collect();
+                Err(format!(
+                    "cannot use the file: {}; other fields and values of Prometheus' exporter-toolkit are not supported",
+                    words.join(" ")
+                ))
+            }
+        }
     }
 }
 
@@ -86,16 +88,20 @@ impl Sections {
 
 impl HttpSection {
     fn headers(&self) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
         let given = self.headers.iter().flatten();
-        let given = given.filter(|(_, value)| !value.is_empty());
-        let headers = given.map(|(name, value)| match (name.try_into(), value.try_into()) {
-            (Ok(name), Ok(value)) => Ok((name, value)),
-            _ => Err(format!(
-                "http_server_config.headers.{}: a header has a name of letters, digits and -, and one line of text",
-                name.escape_debug()
-            )),
-        });
-        headers.collect()
+        for (name, text) in given.filter(|(_, text)| !text.is_empty()) {
+            match (HeaderName::try_from(name), HeaderValue::try_from(text)) {
+                (Ok(name), Ok(value)) => headers.insert(name, value),
+                _ => {
+                    return Err(format!(
+                        "http_server_config.headers.{}: a header has a name of letters, digits and -, and one line of text",
+                        name.escape_debug()
+                    ));
+                }
+            };
+        }
+        Ok(headers)
     }
 }
 
@@ -109,15 +115,18 @@ impl Current {
             content.extend_from_slice(&bytes);
             Ok(bytes)
         };
-        let text = read(path).and_then(|text| String::from_utf8(text).map_err(io::Error::other));
-        let text = text.map_err(|error| format!("cannot read the file: {error}"))?;
+        let text = read(path)
+            .and_then(|text| String::from_utf8(text).map_err(io::Error::other))
+            .map_err(|error| format!("cannot read the file: {error}"))?;
         let sections = Sections::parse(&text)?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let tls = sections.tls_server_config;
-        let tls = tls.map(|tls| tls.load(|name| read(&directory.join(name))));
+        let tls = match &sections.tls_server_config {
+            Some(section) => Some(section.load(|name| read(&directory.join(name)))?),
+            None => None,
+        };
         let http = sections.http_server_config.unwrap_or_default();
         Ok(Self {
-            tls: tls.transpose()?,
+            tls,
             headers: http.headers()?,
             users: Users::new(sections.basic_auth_users.unwrap_or_default())?.into(),
         })
@@ -127,7 +136,6 @@ impl Current {
         tracing::info!(
             file = %path.display(),
             tls = self.tls.is_some(),
-            client_certificates = self.tls.as_ref().is_some_and(|tls| tls.verifies_clients),
             basic_auth = !self.users.is_empty(),
             "web configuration loaded"
         );

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use serde::Deserialize;
 use x509_cert::Certificate;
@@ -52,7 +53,6 @@ enum MinVersion {
 /// TLS as the file asks for it.
 pub(crate) struct Tls {
     pub(crate) server: Arc<ServerConfig>,
-    pub(crate) verifies_clients: bool,
     /// When the first certificate of the chain expires.
     pub(crate) not_after: Option<SystemTime>,
 }
@@ -74,14 +74,32 @@ fn error(field: &str, message: impl Display) -> String {
 }
 
 fn certificates(field: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let all = all.ok().filter(|all| !all.is_empty());
-    all.ok_or_else(|| {
-        error(
+    match CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>() {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(error(
             field,
             "it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)",
-        )
-    })
+        )),
+    }
+}
+
+/// Returns what verifies that the certificate of a client is signed by an authority.
+fn client_verifier(
+    policy: ClientAuth,
+    authority: &[u8],
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    const FIELD: &str = "client_ca_file";
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(FIELD, authority)? {
+        roots
+            .add(certificate)
+            .map_err(|failed| error(FIELD, failed))?;
+    }
+    let mut verifier = WebPkiClientVerifier::builder(roots.into());
+    if policy == ClientAuth::IfGiven {
+        verifier = verifier.allow_unauthenticated();
+    }
+    verifier.build().map_err(|failed| error(FIELD, failed))
 }
 
 // === impl TlsSection ===
@@ -104,30 +122,19 @@ impl TlsSection {
         let key = PrivateKeyDer::from_pem_slice(&pem("key_file", &self.key_file)?).map_err(|_| {
             error("key_file", "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used")
         })?;
-        let authority = self.client_ca_file.as_deref();
-        let authority = authority.map(|name| pem("client_ca_file", name));
-        let authority = authority.transpose()?;
+        let authority = match &self.client_ca_file {
+            Some(name) => Some(pem("client_ca_file", name)?),
+            None => None,
+        };
         let versions = match self.min_version {
             MinVersion::Tls12 => rustls::ALL_VERSIONS,
             MinVersion::Tls13 => &[&rustls::version::TLS13],
         };
-        let server = ServerConfig::builder_with_protocol_versions(versions);
-        let server = match (self.client_auth_type, authority) {
-            (ClientAuth::Off, None) => server.with_no_client_auth(),
+        let builder = ServerConfig::builder_with_protocol_versions(versions);
+        let builder = match (self.client_auth_type, authority) {
+            (ClientAuth::Off, None) => builder.with_no_client_auth(),
             (policy, Some(authority)) if policy != ClientAuth::Off => {
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates("client_ca_file", &authority)? {
-                    roots
-                        .add(certificate)
-                        .map_err(|failed| error("client_ca_file", failed))?;
-                }
-                let mut verifier = WebPkiClientVerifier::builder(roots.into());
-                if policy == ClientAuth::IfGiven {
-                    verifier = verifier.allow_unauthenticated();
-                }
-                let verifier = verifier.build();
-                let verifier = verifier.map_err(|failed| error("client_ca_file", failed))?;
-                server.with_client_cert_verifier(verifier)
+                builder.with_client_cert_verifier(client_verifier(policy, &authority)?)
             }
             // Never the authorities of the system, who sign a certificate for everybody.
             _ => {
@@ -137,8 +144,8 @@ impl TlsSection {
                 ));
             }
         };
-        let not_after = not_after(&chain);
-        let mut server = server.with_single_cert(chain, key).map_err(|failed| {
+        let expires = not_after(&chain);
+        let mut server = builder.with_single_cert(chain, key).map_err(|failed| {
             error(
                 "key_file",
                 format!(
@@ -149,8 +156,7 @@ impl TlsSection {
         server.alpn_protocols.push(b"http/1.1".to_vec());
         Ok(Tls {
             server: server.into(),
-            verifies_clients: self.client_auth_type != ClientAuth::Off,
-            not_after,
+            not_after: expires,
         })
     }
 }

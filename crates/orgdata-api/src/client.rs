@@ -222,8 +222,11 @@ impl Client {
         // Making a new one takes no time from the request.
         let transport = self.0.transport.client().await;
         let deadline = Instant::now() + settings.timeout;
-        let key = settings.key.header(settings.read_file, deadline).await;
-        let key = key.map_err(|message| ApiError::new(R::Key, message))?;
+        let key = settings
+            .key
+            .header(settings.read_file, deadline)
+            .await
+            .map_err(|message| ApiError::new(R::Key, message))?;
         let mut url = self.url(endpoint);
         let span = tracing::info_span!(
             "GET",
@@ -378,10 +381,10 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
         _ if settings.base_url.scheme() != "https" => builder.tls_certs_only([]),
         Some(path) => {
             let wrong = |problem| format!("--api.ca-file: {}: {problem}", path.display());
-            let pem = (settings.read_file)(path);
-            let pem = pem.map_err(|error| wrong(format!("cannot read it: {error}")))?;
-            let certificates = Certificate::from_pem_bundle(&pem);
-            let certificates = certificates.map_err(|error| wrong(error_chain(&error)))?;
+            let pem = (settings.read_file)(path)
+                .map_err(|error| wrong(format!("cannot read it: {error}")))?;
+            let certificates =
+                Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error_chain(&error)))?;
             if certificates.is_empty() {
                 return Err(wrong("it holds no certificate in PEM form".to_owned()));
             }
