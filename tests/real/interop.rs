@@ -1,63 +1,22 @@
-//! Other vendors' collectors and stores have every field of a record as it was served.
+//! Another vendor's store has every field of a record as it was served.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use orgdata_simulator::{Running, Served};
+use orgdata_simulator::Running;
 use serde_json::{Value, json};
 
 use crate::collector::attributes;
 use crate::organization;
 use crate::support::binary::exporter;
 use crate::support::files::text;
-use crate::support::parts::{Rotel, VictoriaLogs};
-
-/// Returns a value as rotel prints it.
-fn printed(value: &Value) -> String {
-    let pair = |(key, value): (&String, &Value)| format!("{key}:{}", printed(value));
-    match value {
-        Value::Null => "Empty".to_owned(),
-        Value::Bool(it) => format!("Bool({it})"),
-        Value::Number(it) if it.is_i64() => format!("Int({it})"),
-        Value::Number(it) => format!("Double({})", it.as_f64().unwrap()),
-        Value::String(it) => format!("Str({it})"),
-        Value::Array(it) => format!("Slice({})", joined(it.iter().map(printed))),
-        Value::Object(it) => format!("Map({})", joined(it.iter().map(pair))),
-    }
-}
-
-fn joined(values: impl Iterator<Item = String>) -> String {
-    values.collect::<Vec<_>>().join(", ")
-}
-
-/// Returns the lines that rotel prints for an entry, sorted.
-fn record(served: &Served) -> Vec<String> {
-    let entry: Value = serde_json::from_str(&served.json).unwrap();
-    let occurred: Timestamp = text(&entry["occurredAt"]).parse().unwrap();
-    let kind = served.activity_type.to_lowercase();
-    let mut record = format!(
-        "Timestamp: {}\nSeverityText: INFO\nSeverityNumber: SEVERITY_NUMBER_INFO(9)\nEventName: orgdata.audit.{kind}\n\
-         Body: {}\nAttributes:\n    Trace ID       : \n    Span ID        : \nFlags: 0",
-        occurred.as_nanosecond(),
-        printed(&entry),
-    );
-    for (key, value) in attributes(&entry).as_object().unwrap() {
-        record += &format!("\n     -> {key}: {}", printed(value));
-    }
-    sorted(&record)
-}
-
-fn sorted(record: &str) -> Vec<String> {
-    let mut lines: Vec<String> = record.lines().map(str::to_owned).collect();
-    lines.sort();
-    lines
-}
+use crate::support::parts::VictoriaLogs;
 
 /// Delivers a hundred records of a new organization.
-pub(crate) async fn delivered(protocol: &str, endpoint: &str) -> Running {
+pub(crate) async fn delivered(endpoint: &str) -> Running {
     let simulator = organization(40, 0).await;
     let exporter = exporter(&simulator.base_url())
-        .otlp(protocol, endpoint)
+        .otlp("http/protobuf", endpoint)
         .flag("--audit.start", "oldest")
         .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
         .listening()
@@ -66,24 +25,6 @@ pub(crate) async fn delivered(protocol: &str, endpoint: &str) -> Running {
     simulator.add_events(60);
     exporter.settled(60).await;
     simulator
-}
-
-#[tokio::test]
-#[ignore = "needs rotel"]
-async fn rotel_prints_every_field_of_every_record() {
-    for protocol in ["grpc", "http/protobuf"] {
-        let rotel = Rotel::start().await;
-        let simulator = delivered(protocol, &rotel.endpoint(protocol)).await;
-        let printed = rotel.printed_at_least(100).await;
-        assert_eq!(printed.len(), 100, "{protocol}");
-        for (printed, served) in printed.iter().zip(simulator.entries()) {
-            // In front of it are its number and the time of its arrival.
-            let (_, printed) = printed.split_once("\nTimestamp: ").unwrap();
-            let end = printed.find("\nFlags: 0").unwrap() + "\nFlags: 0".len();
-            let printed = format!("Timestamp: {}", &printed[..end]);
-            assert_eq!(sorted(&printed), record(&served), "{protocol}");
-        }
-    }
 }
 
 /// Returns the value that VictoriaLogs shows as an object with a field for each type, of which one is set.
@@ -110,7 +51,7 @@ fn shown_map(pairs: &[Value]) -> Value {
 #[ignore = "needs VictoriaLogs"]
 async fn victoria_logs_stores_every_field_that_it_knows() {
     let logs = VictoriaLogs::start().await;
-    let simulator = delivered("http/protobuf", &logs.endpoint()).await;
+    let simulator = delivered(&logs.endpoint()).await;
     let stored = logs.records_at_least(100).await;
     assert_eq!(stored.len(), 100);
     let id = |record: &Value| text(&record["log.record.uid"]);

@@ -26,7 +26,7 @@ fn query(organization: &str, activity: &str, actor: &str) -> String {
 #[ignore = "needs VictoriaLogs"]
 async fn victoria_logs_shows_the_selected_records() {
     let logs = VictoriaLogs::start().await;
-    let simulator = delivered("http/protobuf", &logs.endpoint()).await;
+    let simulator = delivered(&logs.endpoint()).await;
     logs.records_at_least(100).await;
     let (mut types, mut actors) = (BTreeMap::new(), BTreeMap::new());
     for served in simulator.entries() {

@@ -1,45 +1,9 @@
 //! What a listing may do that the specification does not rule out.
 
-use orgdata_exporter::tickets::{Doubt, Scanner};
+use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{Failure, Request, Script, bugs, page, round, rows_of, settings, slice};
-
-/// `properties.rs` has capped pages, empty ones, and counts that are wrong.
-#[tokio::test]
-async fn what_servers_do_is_read_and_doubted_where_it_should_be() {
-    let rows = bugs(0..50);
-    let all = rows.clone();
-    let larger = Script::new(move |request| {
-        let all_of_them = Request {
-            limit: 50,
-            ..request
-        };
-        Ok(page(rows_of(&all, all_of_them), request, Some(50)))
-    });
-    let all = rows.clone();
-    let too_large = Script::new(move |request| match (request.limit, request.offset) {
-        (4.., 20..) => Err(Failure::TooLarge),
-        _ => Ok(slice(&all, request)),
-    });
-    let most = 1 << 60;
-    let absurd = Script::new(move |request| Ok(page(rows_of(&rows, request), request, Some(most))));
-    let differs = Doubt::CountDiffers {
-        seen: 50,
-        total: most,
-    };
-    for (what, script, doubt, retries) in [
-        ("larger pages than requested", larger, None, 0),
-        ("a page that is too large", too_large, None, 0),
-        ("a count that is absurd", absurd, Some(differs), 2),
-    ] {
-        let (scanned, retried) = round(&script, 10).await;
-        let (snapshot, doubted) = scanned.unwrap();
-        let seen = (snapshot.tickets, doubted, retried);
-        assert_eq!(seen, (50, doubt, retries), "{what}");
-        assert!(script.requests().len() < 60, "{what}");
-    }
-}
+use super::support::{Failure, Script, bugs, page, round, settings, slice};
 
 #[tokio::test]
 async fn a_listing_without_end_ends() {

@@ -35,8 +35,6 @@ pub(crate) enum Failure {
     Reset,
     /// It does not answer in time.
     Silence,
-    /// It returns more than a page may hold.
-    TooLarge,
     Status(u16),
 }
 
@@ -67,13 +65,12 @@ impl Failure {
 
     async fn response(self) -> Option<http::Response<reqwest::Body>> {
         let response = http::Response::builder();
-        let (response, length) = match self {
+        let response = match self {
             Self::Reset => return None,
             Self::Silence => std::future::pending().await,
-            Self::TooLarge => (response, 33 << 20),
-            Self::Status(status) => (response.status(status), 0),
+            Self::Status(status) => response.status(status),
         };
-        Some(response.body(" ".repeat(length).into()).unwrap())
+        Some(response.body("".into()).unwrap())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The OpenTelemetry Collector; rotel, another vendor's collector; and a store that takes OTLP itself.
+//! The OpenTelemetry Collector, and a store that takes OTLP itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,6 @@ pub(crate) struct Collector {
     process: Process,
     ports: [u16; 3],
     dir: TempDir,
-}
-
-/// A collector that prints every record.
-pub(crate) struct Rotel {
-    process: Process,
-    ports: [u16; 2],
-    _dir: TempDir,
 }
 
 /// A store for log records.
@@ -176,45 +169,6 @@ impl Collector {
 
     pub(crate) async fn start_again(&mut self) {
         self.process.start_again(&Self::health(self.ports)).await;
-    }
-}
-
-impl Rotel {
-    pub(crate) async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let options = "start --exporter blackhole --debug-log logs --debug-log-verbosity detailed";
-        let arguments = |[grpc, http]: [u16; 2]| {
-            let dir = dir.path().display();
-            let options = format!(
-                "{options} --otlp-grpc-endpoint=127.0.0.1:{grpc} --otlp-http-endpoint=127.0.0.1:{http} --pid-file={dir}/pid --log-file={dir}/log"
-            );
-            options.split(' ').map(str::to_owned).collect()
-        };
-        // It has no page there, which is an answer.
-        let ready = |[_, http]: [u16; 2]| format!("http://127.0.0.1:{http}/");
-        let (process, ports) = Process::start("rotel-agent", arguments, ready).await;
-        Self {
-            process,
-            ports,
-            _dir: dir,
-        }
-    }
-
-    /// Returns the endpoint for `grpc` or `http/protobuf`.
-    pub(crate) fn endpoint(&self, protocol: &str) -> String {
-        endpoint(protocol, self.ports[0], self.ports[1])
-    }
-
-    /// Waits until it has printed at least `count` records and returns the text of each.
-    pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
-        at_least(count, async || {
-            let log = self.process.log.text();
-            let records = log.split("\nLogRecord #").skip(1);
-            // `Flags` is the last line of a record.
-            let whole = records.filter(|record| record.contains("\nFlags: "));
-            whole.map(str::to_owned).collect()
-        })
-        .await
     }
 }
 
