@@ -19,24 +19,24 @@ const BATCH: usize = 50;
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 
 /// The attributes of a record and where the entry has them.
-const ATTRIBUTES: &str = "
-log.record.uid /id
-orgdata.activity.type /type
-orgdata.target_user.id /targetUserId
-orgdata.modified_target_user.id /modifiedTargetUserId
-orgdata.organization.id /organizationId
-orgdata.organization.name /organization/name
-orgdata.deal.id /dealId
-orgdata.deal.name /deal/name
-orgdata.evaluation.id /evaluationId
-orgdata.evaluation.title /evaluation/title
-orgdata.task.id /task/id
-orgdata.requirement.id /requirement/id
-orgdata.meeting.id /meeting/id
-orgdata.ticket.id /ticket/id
-orgdata.team_request.id /teamRequest/id
-orgdata.team_request.status /teamRequest/status
-";
+const ATTRIBUTES: [(&str, &str); 16] = [
+    ("log.record.uid", "/id"),
+    ("orgdata.activity.type", "/type"),
+    ("orgdata.target_user.id", "/targetUserId"),
+    ("orgdata.modified_target_user.id", "/modifiedTargetUserId"),
+    ("orgdata.organization.id", "/organizationId"),
+    ("orgdata.organization.name", "/organization/name"),
+    ("orgdata.deal.id", "/dealId"),
+    ("orgdata.deal.name", "/deal/name"),
+    ("orgdata.evaluation.id", "/evaluationId"),
+    ("orgdata.evaluation.title", "/evaluation/title"),
+    ("orgdata.task.id", "/task/id"),
+    ("orgdata.requirement.id", "/requirement/id"),
+    ("orgdata.meeting.id", "/meeting/id"),
+    ("orgdata.ticket.id", "/ticket/id"),
+    ("orgdata.team_request.id", "/teamRequest/id"),
+    ("orgdata.team_request.status", "/teamRequest/status"),
+];
 
 pub(crate) fn attributes(entry: &Value) -> Value {
     let name = ["/actorUser/firstName", "/actorUser/lastName"];
@@ -50,8 +50,7 @@ pub(crate) fn attributes(entry: &Value) -> Value {
     let mut attributes = Map::new();
     attributes.insert("user.id".to_owned(), user.into());
     attributes.insert("user.full_name".to_owned(), name.join(" ").into());
-    for line in ATTRIBUTES.trim().lines() {
-        let (attribute, path) = line.split_once(' ').unwrap();
+    for (attribute, path) in ATTRIBUTES {
         let mut value = entry.pointer(path).cloned().unwrap_or_default();
         if attribute.ends_with("user.id") && !value.is_null() {
             value = value.to_string().into();
