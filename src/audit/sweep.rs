@@ -482,9 +482,10 @@ impl Walks {
         step.must_save = true;
     }
 
-    /// Returns when the re-read window begins: it is counted back from the present, or from the newest entry if that is earlier.
+    /// Returns when the re-read window begins: it is counted back from the present, or from the newest settled entry if that is earlier. A sweep
+    /// that is cut meanwhile has its edge there: no later mark, or the next pass would look for it among older entries.
     fn window_start(&self, now: Timestamp) -> Timestamp {
-        let newest = self.state.settled.time().max(self.state.unsettled.time());
+        let newest = self.state.settled.time();
         let from = newest.map_or(now, |newest| newest.min(now));
         let window = SignedDuration::try_from(self.limits.window).unwrap_or(SignedDuration::MAX);
         from.checked_sub(window).unwrap_or(Timestamp::MIN)

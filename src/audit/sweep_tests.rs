@@ -533,6 +533,9 @@ impl World {
     }
 }
 
+/// Seeds that failed once. Their passes began before a sweep had settled what came while the exporter was off, and the next one reported a gap.
+const KEPT: [u64; 3] = [103_769, 104_112, 113_707];
+
 /// `SEEDS` sets how many are played, from `FIRST_SEED` on, for at most `MINUTES`.
 #[test]
 fn every_entry_is_taken_once_in_any_history() {
@@ -541,12 +544,15 @@ fn every_entry_is_taken_once_in_any_history() {
     let last = first + number("SEEDS").unwrap_or(3000);
     let limit = number("MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
     let begun = std::time::Instant::now();
-    let (mut seed, mut failures) = (first, 0);
-    while seed < last && limit.is_none_or(|limit| begun.elapsed() < limit) {
-        let played = std::panic::catch_unwind(|| World::new(seed).play());
-        failures += u32::from(played.is_err());
-        seed += 1;
+    let (mut played, mut failures) = (0, 0);
+    for seed in KEPT.into_iter().chain(first..last) {
+        if limit.is_some_and(|limit| begun.elapsed() > limit) {
+            break;
+        }
+        let result = std::panic::catch_unwind(|| World::new(seed).play());
+        failures += u32::from(result.is_err());
+        played += 1;
     }
-    println!("{} histories", seed - first);
+    println!("{played} histories");
     assert_eq!(failures, 0);
 }
