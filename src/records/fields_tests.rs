@@ -211,6 +211,15 @@ fn a_path_in_metadata_is_redacted_however_it_is_written() {
 }
 
 #[test]
+fn of_equal_keys_in_metadata_the_first_is_kept() {
+    let record = map(r#"{"metadata":{"a":1,"b":[{"c":2,"\u0063":3}],"a":4}}"#);
+    let shown = format!("{:?}", record.body);
+    for (key, times) in [("\"a\"", 1), ("\"b\"", 1), ("\"c\"", 1), ("IntValue(4)", 0)] {
+        assert_eq!(shown.matches(key).count(), times, "{key}: {shown}");
+    }
+}
+
+#[test]
 fn a_gap_is_a_warning_of_its_own() {
     let json = r#"{"id":"gap-1","type":"gap","detectedAt":"2026-03-01T09:00:00Z","reason":"retention","from":"2026-02-01T00:00:00Z",
             "to":null,"message":"entries were removed by the service before they were read"}"#;

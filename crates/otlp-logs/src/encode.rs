@@ -1,21 +1,25 @@
 //! Writes JSON as the bytes of an OTLP `AnyValue`, in one pass.
 //!
 //! A serde visitor appends each value to the buffer while serde_json parses. A container's length is written when it
-//! ends. The same pass collects the scalars at the caller's [places](Place), applies [`Redaction`], and bounds depth and size.
+//! ends. The same pass collects the scalars at the caller's [places](Place), applies [`Redaction`], bounds depth and size, and
+//! keeps the first of equal keys in an object that is not a place.
 //!
-//! serde_json rejects half of a surrogate pair. That is rare: then [`repair`] rewrites the JSON, and the pass is repeated.
+//! serde_json rejects half of a surrogate pair and rounds numbers beyond 64 bits. Both are rare: then [`repair`] rewrites
+//! the JSON, and the pass is repeated.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use prost::encoding::{bool, double, encode_varint, encoded_len_varint, int64};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use crate::place::{Found, Place, Scalar};
 
-/// The maximum nesting. Deeper containers are cut: a map costs three protobuf messages, and decoders commonly stop at a
-/// hundred.
+/// The maximum nesting. Deeper containers become strings with their JSON: a map costs three protobuf messages, and
+/// decoders commonly stop at a hundred.
 const MAX_DEPTH: usize = 30;
 
 /// The size to which a value is cut, in bytes: with attributes and resource it fits a request of 3 MiB.
@@ -23,6 +27,9 @@ const MAX_BYTES: usize = 2_750_000;
 
 /// The room that a member or element needs beside its text.
 const OVERHEAD: usize = 64;
+
+/// From here on, neighbouring integers are the same double.
+const INEXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Marks a place where something was cut.
 const CUT: &str = "[cut: ";
@@ -65,6 +72,7 @@ struct Pass<'a, 'r> {
     end: usize,
     redaction: &'r Redaction,
     found: Found<'a>,
+    inexact: bool,
 }
 
 /// The next value.
@@ -102,11 +110,11 @@ pub fn any_value<'a, P: Place>(
     repaired: &'a mut String,
     out: &mut Vec<u8>,
 ) -> Found<'a> {
-    if let Some(found) = pass::<P>(json, redaction, out) {
+    if let Some(found) = pass::<P>(json, false, redaction, out) {
         return found;
     }
     *repaired = repair(json);
-    if let Some(found) = pass::<P>(repaired, redaction, out) {
+    if let Some(found) = pass::<P>(repaired, true, redaction, out) {
         return found;
     }
     let mut found = Found::none(P::COUNT);
@@ -120,9 +128,11 @@ pub fn any_value<'a, P: Place>(
     found
 }
 
-/// Returns `None`, with `out` unchanged, if `json` is not JSON.
+/// Returns `None`, with `out` unchanged, if `json` is not JSON or, unless it was repaired, contains a number that a double
+/// changes.
 fn pass<'a, P: Place>(
     json: &'a str,
+    is_repaired: bool,
     redaction: &Redaction,
     out: &mut Vec<u8>,
 ) -> Option<Found<'a>> {
@@ -132,6 +142,7 @@ fn pass<'a, P: Place>(
         out,
         redaction,
         found: Found::none(P::COUNT),
+        inexact: false,
     };
     let value = Value {
         pass: &mut pass,
@@ -147,39 +158,73 @@ fn pass<'a, P: Place>(
     let written = value
         .deserialize(&mut deserializer)
         .and_then(|()| deserializer.end());
-    if written.is_ok() {
+    if written.is_ok() && (is_repaired || !pass.inexact) {
         return Some(pass.found);
     }
     out.truncate(start);
     None
 }
 
-/// Replaces halves of surrogate pairs by U+FFFD.
+/// Replaces halves of surrogate pairs by U+FFFD, and numbers that neither an `i64` nor a double holds by strings.
 fn repair(json: &str) -> String {
+    let mut repaired = String::with_capacity(json.len() + 16);
+    let mut rest = json;
+    while let Some(at) = rest.find(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
+        repaired.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(text) = rest.strip_prefix('"') {
+            repaired.push('"');
+            rest = repair_string(text, &mut repaired);
+            continue;
+        }
+        let is_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
+        let end = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let number = &rest[..end];
+        let fits = if number.contains(['.', 'e', 'E']) {
+            number.parse().is_ok_and(f64::is_finite)
+        } else {
+            number.parse::<i64>().is_ok()
+        };
+        let quote = if fits { "" } else { "\"" };
+        repaired.extend([quote, number, quote]);
+        rest = &rest[end..];
+    }
+    repaired + rest
+}
+
+/// Repairs a string without its first quote, and returns what follows it.
+fn repair_string<'t>(text: &'t str, repaired: &mut String) -> &'t str {
     let unit = |text: &str| {
         let digits = text.strip_prefix("\\u")?.get(..4)?;
         u16::from_str_radix(digits, 16).ok()
     };
-    let mut repaired = String::with_capacity(json.len());
-    let mut rest = json;
-    while let Some(at) = rest.find('\\') {
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', '\\']) {
         repaired.push_str(&rest[..at]);
         rest = &rest[at..];
-        let is_half = |unit| matches!(unit, Some(0xd800..=0xdfff));
-        let length = match (unit(rest), rest.get(6..).and_then(unit)) {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
-            (half, _) if is_half(half) => {
-                repaired.push(char::REPLACEMENT_CHARACTER);
-                rest = &rest[6..];
-                continue;
-            }
-            // The escaped character may be another backslash.
+        if let Some(after) = rest.strip_prefix('"') {
+            repaired.push('"');
+            return after;
+        }
+        let length = match unit(rest) {
+            Some(0xd800..=0xdbff) => match rest.get(6..).and_then(unit) {
+                Some(0xdc00..=0xdfff) => 12,
+                _ => 0,
+            },
+            Some(0xdc00..=0xdfff) => 0,
+            // The escaped character may be a quote.
             _ => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
         };
-        repaired.push_str(&rest[..length]);
-        rest = &rest[length..];
+        if length == 0 {
+            repaired.push(char::REPLACEMENT_CHARACTER);
+            rest = &rest[6..];
+        } else {
+            repaired.push_str(&rest[..length]);
+            rest = &rest[length..];
+        }
     }
-    repaired + rest
+    repaired.push_str(rest);
+    ""
 }
 
 /// Returns a text of at most `max` bytes and a mark that says how much is missing.
@@ -336,15 +381,20 @@ impl<'a, P: Place> Value<'_, 'a, '_, P> {
         Ok(())
     }
 
-    /// Returns whether an array or object must not be nested further, and marks the place.
-    fn is_too_deep(&mut self) -> bool {
-        let is_too_deep = self.depth >= MAX_DEPTH;
-        if is_too_deep {
-            self.pass.found.is_cut = true;
-            let mark = format!("{CUT}nested deeper than {MAX_DEPTH} levels]");
-            self.pass.text(&mark);
+    /// Writes a value that must not be nested further.
+    fn deepest<E: Error>(self, json: &'a str) -> Result<(), E> {
+        if !json.starts_with(['{', '[']) {
+            let mut deserializer = serde_json::Deserializer::from_str(json);
+            return deserializer.deserialize_any(self).map_err(E::custom);
         }
-        is_too_deep
+        self.pass.found.is_cut = true;
+        if self.pass.redaction.is_empty() {
+            let mark = format!("{CUT}nested deeper than {MAX_DEPTH} levels] {json}");
+            self.pass.text(&mark);
+        } else {
+            self.pass.text(REDACTED);
+        }
+        Ok(())
     }
 }
 
@@ -352,7 +402,11 @@ impl<'a, P: Place> DeserializeSeed<'a> for Value<'_, 'a, '_, P> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
+        if self.depth < MAX_DEPTH {
+            return deserializer.deserialize_any(self);
+        }
+        let json = <&RawValue>::deserialize(deserializer)?;
+        self.deepest(json.get())
     }
 }
 
@@ -383,6 +437,7 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        self.pass.inexact |= value.abs() >= INEXACT;
         self.scalar(Scalar::Double(value))
     }
 
@@ -394,12 +449,12 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
         self.scalar(Scalar::Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'a>>(mut self, mut elements: A) -> Result<(), A::Error> {
-        if !matches!(self.allowed, Allowed::All) || self.is_too_deep() {
+    fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<(), A::Error> {
+        let Self { pass, paths, .. } = self;
+        if !matches!(self.allowed, Allowed::All) {
             while elements.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(());
         }
-        let Self { pass, paths, .. } = self;
         let start = open(field::ARRAY, pass.out);
         while pass.has_room(0) {
             let element = open(field::VALUES, pass.out);
@@ -424,15 +479,18 @@ impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'a>>(mut self, mut members: A) -> Result<(), A::Error> {
-        if matches!(self.allowed, Allowed::Scalar) || self.is_too_deep() {
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
+        let Self { pass, .. } = self;
+        if matches!(self.allowed, Allowed::Scalar) {
             while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             return Ok(());
         }
-        let Self { pass, .. } = self;
+        let is_place = self.place.index() != P::OTHER.index();
+        let mut keys = BTreeSet::new();
         let start = open(field::MAP, pass.out);
         while let Some(Key(key)) = members.next_key()? {
-            let Some(allowed) = self.allowed.member(&key) else {
+            let allowed = self.allowed.member(&key);
+            let Some(allowed) = allowed.filter(|_| is_place || keys.insert(key.clone())) else {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             };
