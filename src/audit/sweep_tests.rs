@@ -442,6 +442,10 @@ impl World {
     }
 
     fn drain(&mut self, task: Task, is_done: fn(&Walks) -> bool) {
+        if task != Task::Sweep && self.api.entries.is_empty() {
+            // An empty listing ends no pass and no history.
+            return;
+        }
         for _ in 0..8000 {
             match self.round(task) {
                 Ok(true) if !is_done(&self.walks) => {}
@@ -533,8 +537,9 @@ impl World {
     }
 }
 
-/// Seeds that failed once. Their passes began before a sweep had settled what came while the exporter was off, and the next one reported a gap.
-const KEPT: [u64; 3] = [103_769, 104_112, 113_707];
+/// Seeds that failed once. In the first three, a pass began before a sweep had settled what came while the exporter was off, and the next pass
+/// reported a gap. In the last one, nothing is listed in the end.
+const KEPT: [u64; 4] = [103_769, 104_112, 113_707, 152_086];
 
 /// `SEEDS` sets how many are played, from `FIRST_SEED` on, for at most `MINUTES`.
 #[test]
