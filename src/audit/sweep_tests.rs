@@ -87,6 +87,8 @@ struct World {
     taken: BTreeMap<u64, Disposition>,
     /// Delivered and not counted, because they may have been known once.
     backdated: BTreeSet<u64>,
+    /// The last entry when the first sync was stored.
+    synced: u64,
     gaps: u32,
     cuts: u32,
     walks: Walks,
@@ -250,6 +252,7 @@ impl World {
             pruned: None,
             taken: BTreeMap::new(),
             backdated: BTreeSet::new(),
+            synced: 0,
             gaps: 0,
             cuts: 0,
             at: time(0),
@@ -405,6 +408,9 @@ impl World {
         }
         self.gaps += u32::from(step.gap.is_some());
         self.cuts += u32::from(step.is_cut);
+        if !self.stored.is_synced {
+            self.synced = self.api.last;
+        }
         let before = self.stored.complete_through;
         self.stored = self.walks.state.clone();
         assert!(self.stored.complete_through >= before, "seed {seed}");
@@ -413,8 +419,8 @@ impl World {
         }
     }
 
-    /// What was listed at the time that the tail claims to be complete through is taken, unless it came late. Settled entries dated ahead may
-    /// hide others until the next pass, and an empty answer by accident looks like an empty listing.
+    /// What was listed at the time that the tail claims to be complete through is taken, unless it came late or before the first sync. Settled
+    /// entries dated ahead may hide others until the next pass, and an empty answer by accident looks like an empty listing.
     fn check_complete(&self) {
         if self.api.ahead > 0 || self.empties {
             return;
@@ -422,7 +428,8 @@ impl World {
         let through = self.stored.complete_through;
         let watermark = self.watermark();
         let is_missing = |entry: &&Entry| {
-            Some(time(entry.added)) < through
+            entry.id > self.synced
+                && Some(time(entry.added)) < through
                 && Some(time(entry.at)) <= through
                 && Some(time(entry.at)) > watermark
                 && !self.known.contains_key(&entry.id)
