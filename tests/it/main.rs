@@ -20,7 +20,6 @@ mod support {
     pub(crate) mod settings;
 }
 
-mod backlog;
 mod check;
 mod cli;
 mod corpus;
@@ -38,11 +37,9 @@ mod health;
 mod healthcheck;
 mod histories;
 mod otlp;
-mod recipes;
 mod self_metrics;
 mod stdout;
 mod structure;
-mod tail;
 mod tickets;
 mod verify;
 mod web;

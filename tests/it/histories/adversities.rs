@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{
-    ExpiredReading, Fault, FaultKind, Fields, KeyReading, Readings, Simulator,
+    Config, ExpiredReading, Fault, FaultKind, Fields, KeyReading, Readings, Simulator,
 };
 
 use super::{History, add_dated, hours};
-use crate::support::binary::exporter;
-use crate::support::service::readings;
+use crate::support::binary::{exporter, until};
+use crate::support::service::{reading, readings};
 
 /// Adds entries of one type, a second apart.
 fn add_typed(sim: &Simulator, count: u64) {
@@ -30,14 +30,14 @@ async fn an_organization_without_any_entry_is_up_and_counts_its_first_event() {
 
 #[tokio::test]
 async fn after_a_change_of_the_filters_what_came_meanwhile_is_delivered_and_not_counted() {
-    for (changed, events) in [("TASK_COMPLETED,TASK_CREATED", 0), ("TASK_COMPLETED", 2500)] {
+    for (changed, events) in [("TASK_COMPLETED,TASK_CREATED", 0), ("TASK_COMPLETED", 600)] {
         let flags = "--audit.activity-types=TASK_COMPLETED";
         let mut history = History::with(200, Readings::default(), flags).await;
         history.is_wanted = |entry| entry.activity_type == "TASK_COMPLETED";
-        history.before = Some(2500 - events);
+        history.before = Some(600 - events);
         history.requested(5).await;
         history.stop().await;
-        add_typed(&history.service, 2500);
+        add_typed(&history.service, 600);
         let flags = format!("--audit.activity-types={changed}");
         history.start(&flags).await;
         if events == 0 {
@@ -63,15 +63,15 @@ async fn an_entry_dated_days_ahead_hides_nothing_after_an_outage() {
 /// A page of a catch-up is an empty last one every other time, although the page before said that there is more.
 #[tokio::test]
 async fn an_end_that_comes_and_goes_ends_nothing() {
-    let mut history = History::of(5000, Readings::default()).await;
-    history.before = Some(5000);
+    let mut history = History::of(1500, Readings::default()).await;
+    history.before = Some(1500);
     history.service.on_request(Box::new(|request, _| {
         let is_below = request.param("before").is_some();
         let is_empty = is_below && request.number.is_multiple_of(2);
         is_empty.then(|| Fault::new(FaultKind::EmptyPage))
     }));
     history
-        .start("--audit.start=oldest --api.page-size=200")
+        .start("--audit.start=oldest --api.page-size=100")
         .await;
     history.service.add_events(10);
     history.ends_with([10, 0, 0]).await;
@@ -121,7 +121,11 @@ async fn a_listing_that_leads_back_to_its_top_is_read_once_it_no_longer_does() {
 #[tokio::test]
 async fn a_date_of_tomorrow_in_one_answer_changes_nothing() {
     for which in [1, 10] {
-        let mut history = History::busy(Readings::default()).await;
+        let mut history = History::serving(Config {
+            history_span: Duration::from_secs(3600),
+            ..reading(200, Readings::default())
+        })
+        .await;
         history.before = Some(200);
         history.service.on_request(Box::new(move |request, sim| {
             let ahead = if request.number == which { 86_400 } else { 0 };
@@ -261,4 +265,49 @@ async fn an_import_on_top_hides_nothing_although_a_page_fails() {
         }
     }));
     history.ends_with([20, 500, 0]).await;
+}
+
+/// The listing is empty for weeks, because all of it was deleted.
+#[tokio::test]
+async fn a_first_entry_after_weeks_without_any_is_no_gap() {
+    let history = History::with(20, Readings::default(), "").await;
+    history.service.retain(0);
+    history.service.advance(Duration::from_secs(15 * 24 * 3600));
+    history.requested(20).await;
+    history.service.add_events(1);
+    history.ends_with([1, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_behind_now_and_then_changes_nothing() {
+    let history = History::with(200, Readings::default(), "").await;
+    history.service.on_request(Box::new(|request, sim| {
+        sim.change_readings(|readings| readings.behind = 3 * (request.number as usize % 2));
+        None
+    }));
+    for total in 1..=5 {
+        history.service.add_events(1);
+        history.counted(total).await;
+    }
+    history.ends_with([5, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn an_entry_dated_2099_keeps_no_ids() {
+    let history = History::with(
+        200,
+        Readings::default(),
+        "--audit.reread-window=1s --api.page-size=500",
+    )
+    .await;
+    history.service.add_events(4_000);
+    history.counted(4_000).await;
+    add_dated(&history.service, "2099-01-01T00:00:00Z".parse().unwrap());
+    history.counted(4_001).await;
+    history.service.advance(Duration::from_secs(3600));
+    history.service.add_events(30);
+    let is_small = async || (history.known() < 4_000).then_some(());
+    until("ids are pruned", is_small).await;
+    history.service.add_late(1, Duration::from_secs(10));
+    history.ends_with([4_032, 0, 0]).await;
 }

@@ -2,13 +2,8 @@
 //! program.
 
 mod adversities;
-mod losses;
-mod order;
-mod paused;
-mod times;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{
@@ -42,15 +37,15 @@ struct History {
 impl History {
     /// Returns a service with so many entries in the last week, without an exporter.
     async fn of(entries: u64, readings: Readings) -> Self {
-        Self::serving(reading(entries, readings), ClockSource::Real).await
+        Self::serving(reading(entries, readings)).await
     }
 
-    async fn serving(config: Config, clock: ClockSource) -> Self {
-        let config = Config { clock, ..config };
+    async fn serving(config: Config) -> Self {
+        let clock = ClockSource::Real;
         // In memory if possible: only a power failure needs a disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self {
-            service: spawn(config).await,
+            service: spawn(Config { clock, ..config }).await,
             peer: Peer::grpc(4 << 20).await,
             dir: dir.unwrap(),
             exporter: None,
@@ -58,15 +53,6 @@ impl History {
             before: Some(0),
             is_wanted: |_| true,
         }
-    }
-
-    /// Returns a service with 200 entries in the last hour, without an exporter.
-    async fn busy(readings: Readings) -> Self {
-        let config = Config {
-            history_span: Duration::from_secs(3600),
-            ..reading(200, readings)
-        };
-        Self::serving(config, ClockSource::Real).await
     }
 
     /// Returns the same with an exporter that counts.
@@ -123,20 +109,16 @@ impl History {
         self.exporter().until(&wanted, is_so).await;
     }
 
-    /// Waits until this number of events is counted, of entries backdated, and of gaps reported, and asserts that it stays so.
-    async fn stays_at(&self, expected: [u64; 3]) {
+    /// Waits until this number of events is counted, of entries backdated, and of gaps reported, and asserts that it stays so, and that all of
+    /// it is delivered once, with every entry of the service that has to be.
+    async fn ends_with(&self, expected: [u64; 3]) {
         let wanted = format!("[events, backdated, gaps] = {expected:?}");
         let is_so = |scrape: &Scrape| totals(scrape) == expected;
         self.exporter().until(&wanted, is_so).await;
         self.requested(MORE_REQUESTS).await;
-        assert_eq!(totals(&self.exporter().scrape().await), expected);
-    }
-
-    /// Asserts the same, and that all of it is delivered once, with every entry of the service that has to be.
-    async fn ends_with(&self, expected: [u64; 3]) {
-        self.stays_at(expected).await;
         let is_sent = |scrape: &Scrape| scrape.value("orgdata_otlp_backlog_records") == Some(0.0);
-        self.exporter().until("nothing to send", is_sent).await;
+        let scrape = self.exporter().until("nothing to send", is_sent).await;
+        assert_eq!(totals(&scrape), expected);
         let ids = self.peer.taken_ids();
         let distinct: BTreeSet<&String> = ids.iter().collect();
         assert_eq!(ids.len(), distinct.len(), "records that came twice");
@@ -190,22 +172,4 @@ fn add_dated(sim: &Simulator, at: Timestamp) {
 
 fn hours(hours: i64) -> SignedDuration {
     SignedDuration::from_hours(hours)
-}
-
-/// Lets something happen before the next poll is answered, and something else before the page that is requested below it.
-fn two_bursts(
-    sim: &Simulator,
-    first: impl Fn(&Simulator) + Send + 'static,
-    second: impl Fn(&Simulator) + Send + 'static,
-) {
-    let mut burst = 0;
-    sim.on_request(Box::new(move |request, sim| {
-        match (burst, request.param("before")) {
-            (0, None) => first(sim),
-            (1, Some(_)) => second(sim),
-            _ => return None,
-        }
-        burst += 1;
-        None
-    }));
 }
