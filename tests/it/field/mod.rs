@@ -1,10 +1,8 @@
 //! What happens in the field, one file for each rule: relays that go silent, names that move, certificates that are replaced.
 
 mod connections;
-mod damage;
 mod offsets;
 mod organizations;
-mod pauses;
 mod peers;
 mod proxies;
 mod refusals;

@@ -3,17 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use axum::serve::ListenerExt as _;
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use http::{Response, StatusCode};
-use http_body_util::Full;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use orgdata_exporter::api::Client;
 use orgdata_exporter::metrics::Metrics;
 use otlp_logs::{Connection, Export as _, Given, Sender, Signal, Target, Verdict};
@@ -24,27 +20,22 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::support::collector_peer::{Peer, Reply};
 use crate::support::files::tls;
-use crate::support::http_peer::{NO_ENTRIES, NO_TICKETS};
+use crate::support::http_peer::NO_ENTRIES;
 use crate::support::settings;
 
 /// The peers of the exporter, by the protocol.
 pub(super) const PROTOCOLS: [&str; 3] = ["api", "http/protobuf", "grpc"];
 
 /// A server of one of the protocols that accepts or rejects everything.
-pub(super) enum Server {
-    Api(Api),
-    Collector(Peer),
-}
-
-/// A server of the API over HTTP/1.1 and HTTP/2 that keeps its connections.
-pub(super) struct Api {
-    address: SocketAddr,
-    task: JoinHandle<()>,
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    _collector: Option<Peer>,
+    _api: JoinSet<()>,
 }
 
 /// What the exporter reaches a server with.
@@ -59,17 +50,16 @@ pub(super) struct Relay {
     route: Arc<Mutex<Route>>,
     /// What happens to the connections that there are.
     pub(super) event: watch::Sender<Event>,
-    open: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
 }
 
 /// Where a new connection leads, and how.
 #[derive(Clone)]
-pub(super) struct Route {
-    pub(super) server: SocketAddr,
-    pub(super) tls: Option<Arc<ServerConfig>>,
+struct Route {
+    server: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
     /// The client sends `CONNECT` first.
-    pub(super) is_proxy: bool,
+    is_proxy: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -95,67 +85,51 @@ impl Server {
     /// A server that accepts everything.
     pub(super) async fn good(protocol: &str) -> Self {
         match protocol {
-            "api" => Self::Api(Api::start(StatusCode::OK).await),
-            "grpc" => Self::Collector(Peer::grpc(1 << 20).await),
-            _ => Self::Collector(Peer::http(1 << 20).await),
+            "grpc" => Self::collector(Peer::grpc(1 << 20).await),
+            "http/protobuf" => Self::collector(Peer::http(1 << 20).await),
+            _ => Self::api(StatusCode::OK).await,
         }
     }
 
     /// A server that answers every request with an error.
     pub(super) async fn failing(protocol: &str, status: u16) -> Self {
-        if protocol == "api" {
-            return Self::Api(Api::start(StatusCode::from_u16(status).unwrap()).await);
-        }
-        let server = Self::good(protocol).await;
-        if let Self::Collector(peer) = &server {
-            for _ in 0..100 {
-                peer.reply(match protocol {
-                    "grpc" => Reply::Status(tonic::Status::unavailable("moved")),
-                    _ => Reply::Http(status, "text/plain", "moved", None),
-                });
+        let (peer, reply) = match protocol {
+            "grpc" => {
+                let status = tonic::Status::unavailable("moved");
+                (Peer::grpc(1 << 20).await, Reply::Status(status))
             }
-        }
-        server
+            "http/protobuf" => {
+                let reply = Reply::Http(status, "text/plain", "moved", None);
+                (Peer::http(1 << 20).await, reply)
+            }
+            _ => return Self::api(StatusCode::from_u16(status).unwrap()).await,
+        };
+        (0..100).for_each(|_| peer.reply(reply.clone()));
+        Self::collector(peer)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        match self {
-            Self::Api(api) => api.address,
-            Self::Collector(peer) => peer.address,
+    fn collector(peer: Peer) -> Self {
+        Self {
+            address: peer.address,
+            _collector: Some(peer),
+            _api: JoinSet::new(),
         }
     }
-}
 
-// === impl Api ===
-
-impl Api {
-    async fn start(status: StatusCode) -> Self {
+    /// A server of the API that keeps its connections and lists nothing.
+    async fn api(status: StatusCode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                stream.set_nodelay(true).unwrap();
-                connections.spawn(async move {
-                    let answer = service_fn(move |request: http::Request<_>| {
-                        let is_tickets = request.uri().path().ends_with("/tickets");
-                        let body = if is_tickets { NO_TICKETS } else { NO_ENTRIES };
-                        let response = Response::builder().status(status);
-                        let response = response.header(CONTENT_TYPE, "application/json");
-                        std::future::ready(response.body(Full::<Bytes>::from(body)))
-                    });
-                    let server = auto::Builder::new(TokioExecutor::new());
-                    let _ = server.serve_connection(TokioIo::new(stream), answer).await;
-                });
-            }
-        });
-        Self { address, task }
-    }
-}
-
-impl Drop for Api {
-    fn drop(&mut self) {
-        self.task.abort();
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
+        let answer = (status, [(CONTENT_TYPE, "application/json")], NO_ENTRIES);
+        let app = axum::Router::new().fallback(async || answer);
+        let mut task = JoinSet::new();
+        task.spawn(async { axum::serve(listener, app).await.unwrap() });
+        Self {
+            address,
+            _collector: None,
+            _api: task,
+        }
     }
 }
 
@@ -217,35 +191,37 @@ impl Subject {
 // === impl Relay ===
 
 impl Relay {
-    pub(super) async fn start(server: SocketAddr) -> Self {
-        Self::with(Route {
-            server,
-            tls: None,
-            is_proxy: false,
-        })
-        .await
+    /// A relay that presents a certificate if it is given one.
+    pub(super) async fn new(server: SocketAddr, tls: Option<Arc<ServerConfig>>) -> Self {
+        Self::with(server, tls, false).await
     }
 
-    pub(super) async fn with(route: Route) -> Self {
+    pub(super) async fn proxy(server: SocketAddr) -> Self {
+        Self::with(server, None, true).await
+    }
+
+    async fn with(server: SocketAddr, tls: Option<Arc<ServerConfig>>, is_proxy: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let route = Arc::new(Mutex::new(route));
+        let route = Arc::new(Mutex::new(Route {
+            server,
+            tls,
+            is_proxy,
+        }));
         let (event, _) = watch::channel(Event::default());
-        let open = Arc::new(AtomicUsize::new(0));
-        let (routes, events, counter) = (route.clone(), event.clone(), open.clone());
-        let task = tokio::spawn(async move {
+        let (routes, events) = (route.clone(), event.clone());
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let route = routes.lock().unwrap().clone();
-                let (mut event, open) = (events.subscribe(), counter.clone());
+                let mut event = events.subscribe();
                 connections.spawn(async move {
-                    open.fetch_add(1, Ordering::Relaxed);
                     let mut carrying = pin!(carry(client, route));
                     tokio::select! {
                         _ = &mut carrying => {}
                         _ = event.changed() => {}
                     }
-                    open.fetch_sub(1, Ordering::Relaxed);
                     if matches!(*event.borrow(), Event::Silence) {
                         std::future::pending::<()>().await;
                     }
@@ -256,35 +232,19 @@ impl Relay {
             address,
             route,
             event,
-            open,
-            task,
+            _task: task,
         }
     }
 
     /// Leads new connections, and no others, elsewhere.
     pub(super) fn lead_to(&self, server: &Server) {
-        self.route.lock().unwrap().server = server.address();
+        self.route.lock().unwrap().server = server.address;
     }
 
     /// Presents another certificate on new connections.
     pub(super) fn present(&self, tls: Arc<ServerConfig>) {
         self.route.lock().unwrap().tls = Some(tls);
         self.event.send_replace(Event::Close);
-    }
-
-    pub(super) fn silence(&self) {
-        self.event.send_replace(Event::Silence);
-    }
-
-    /// Returns the number of connections that carry something.
-    pub(super) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
