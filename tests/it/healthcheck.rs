@@ -1,6 +1,5 @@
 //! The command `healthcheck` of the built binary, against the built exporter and against servers that misbehave.
 
-use std::net::{Ipv6Addr, TcpListener};
 use std::time::Duration;
 
 use crate::support::binary::{Exporter, exporter, launch};
@@ -14,8 +13,8 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 const TIMEOUT: &str = "--timeout=20s";
 
 /// Asserts that this check succeeds, or fails with this status, with one line that contains these words.
-async fn expect(argument: &str, timeout: &str, status: i32, words: &str) {
-    let launch = launch(&["healthcheck", timeout, argument]);
+async fn expect(flag: &str, timeout: &str, status: i32, words: &str) {
+    let launch = launch(&["healthcheck", timeout, flag]);
     let finished = launch.run().await;
     let line = match status {
         0 => finished.stdout.strip_suffix('\n').unwrap(),
@@ -49,19 +48,14 @@ async fn behind(address: &str, config: &str) -> (Exporter, tempfile::TempDir) {
 async fn an_exporter_is_found_by_its_listen_address() {
     let (exporter, _dir) = behind(":0", "").await;
     let port = exporter.address().port();
-    for host in ["", "127.0.0.1", "0.0.0.0", "[::]", "localhost"] {
+    for host in ["", "127.0.0.1", "0.0.0.0", "[::]", "[::1]", "localhost"] {
         let words = format!(":{port}/-/healthy: healthy");
         at(&format!("{host}:{port}"), 0, &words).await;
-    }
-    at(&format!(":{port},:1"), 0, "healthy").await;
-    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
-        at(&format!("[::1]:{port}"), 0, "healthy").await;
     }
     // The variable is read too, and no proxy is used.
     let proxy = Peer::always(answer("200 OK", &[], "")).await;
     let launch = launch(&["healthcheck", TIMEOUT])
-        .env("ORGDATA_WEB_LISTEN_ADDRESS", &format!(":{port}"))
-        .env("HTTP_PROXY", &proxy.url())
+        .env("ORGDATA_WEB_LISTEN_ADDRESS", &format!(":{port},:1"))
         .env("ALL_PROXY", &proxy.url());
     assert_eq!((launch.run().await.status, proxy.count()), (Some(0), 0));
 }
@@ -71,20 +65,17 @@ async fn a_missing_or_frozen_exporter_is_not_healthy() {
     for address in ["127.0.0.1:1", "no-such-host.invalid:10917"] {
         at(address, 1, address).await;
     }
-    for (scheme, config) in [("http", ""), ("https", TLS)] {
-        let (exporter, _dir) = behind("127.0.0.1:0", config).await;
-        let address = format!("{scheme}://127.0.0.1:{}", exporter.address().port());
-        exporter.signal("STOP").await;
-        url(&address, "--timeout=300ms", 1, "no answer within 300ms").await;
-        exporter.signal("CONT").await;
-        url(&address, TIMEOUT, 0, "healthy").await;
-    }
+    let (exporter, _dir) = behind("127.0.0.1:0", TLS).await;
+    let address = format!("https://{}", exporter.address());
+    exporter.signal("STOP").await;
+    url(&address, "--timeout=300ms", 1, "no answer within 300ms").await;
+    exporter.signal("CONT").await;
+    url(&address, TIMEOUT, 0, "healthy").await;
     // The timeout is for the whole check.
     let (begin, more) = (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n");
     for reply in [
         Reply::Drip(begin.to_vec(), more.to_vec(), Duration::from_millis(50)),
         Reply::Held(head("503 Service Unavailable", &[], 100).into_bytes()),
-        Reply::Held(b"HTTP/1.1".to_vec()),
     ] {
         let peer = Peer::always(reply).await;
         url(&peer.url(), "--timeout=400ms", 1, "no answer within 400ms").await;
@@ -97,27 +88,25 @@ async fn the_answer_decides() {
         ("200 OK", 0, "healthy"),
         ("401 Unauthorized", 0, "401"),
         ("429 Too Many Requests", 0, "429"),
-        ("503 Service Unavailable", 1, "The loop audit is stuck"),
-        ("500 Internal Server Error", 1, "500"),
+        ("503 Unavailable", 1, "The loop audit is stuck"),
         ("404 Not Found", 1, "is that an orgdata-exporter?"),
         ("301 Moved Permanently", 1, "301"),
     ] {
         let peer = Peer::start(move |seen, _| {
-            let known = seen.target() == "/-/healthy";
+            let known = seen.target() == "/behind/-/healthy?token=s3cret";
             let status = if known { status } else { "418 I'm a teapot" };
             let body = "The loop audit is stuck\nfor \x1b[31m6m.\n";
             answer(status, &["location: /elsewhere"], body)
         })
         .await;
-        url(&peer.url(), TIMEOUT, exit, words).await;
+        // A URL is asked as it is, and its secrets are not shown.
+        let address = peer.url().replace("http://", "http://user:s3cret@");
+        let address = format!("{address}/behind/-/healthy?token=s3cret");
+        url(&address, TIMEOUT, exit, words).await;
     }
-    for reply in [
-        Reply::Bytes(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()),
-        Reply::Reset(Vec::new()),
-    ] {
-        let peer = Peer::always(reply).await;
-        url(&peer.url(), TIMEOUT, 1, &peer.url()).await;
-    }
+    let ssh = Reply::Bytes(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+    let peer = Peer::always(ssh).await;
+    url(&peer.url(), TIMEOUT, 1, &peer.url()).await;
 }
 
 #[tokio::test]
@@ -127,7 +116,6 @@ async fn an_answer_is_enough_with_tls_and_passwords() {
     let clients = "  client_ca_file: ca.pem\n  client_auth_type: RequireAndVerifyClientCert\n";
     for (config, words) in [
         (format!("{TLS}  min_version: TLS13\n"), ": healthy"),
-        (users.clone(), "401"),
         (format!("{TLS}{users}"), "401"),
         (format!("{TLS}{clients}"), "client cert"),
     ] {
@@ -139,16 +127,4 @@ async fn an_answer_is_enough_with_tls_and_passwords() {
         std::fs::write(file, "tls_server_config: {}\n").unwrap();
         at(&address, 0, words).await;
     }
-}
-
-#[tokio::test]
-async fn a_url_is_asked_as_it_is_and_its_secrets_are_not_shown() {
-    let peer = Peer::start(|seen, _| {
-        let known = seen.target() == "/behind/-/healthy?token=s3cret";
-        answer(if known { "200 OK" } else { "404 Not Found" }, &[], "")
-    })
-    .await;
-    let address = peer.url().replace("http://", "http://user:s3cret@");
-    let address = format!("{address}/behind/-/healthy?token=s3cret");
-    url(&address, TIMEOUT, 0, "healthy").await;
 }

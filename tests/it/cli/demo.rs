@@ -18,24 +18,31 @@ async fn page(url: &str) -> String {
 
 #[tokio::test]
 async fn two_demos_work_on_one_machine_and_behind_a_proxy() {
+    // In use by this test, or by another process.
+    let _taken = std::net::TcpListener::bind("127.0.0.1:10917");
     // Nothing on this machine is requested through a proxy, not even one that is gone.
-    let one = launch(&["demo"])
-        .env("HTTP_PROXY", "http://127.0.0.1:1")
-        .env("ALL_PROXY", "http://127.0.0.1:1")
-        .start();
-    let two = launch(&["demo"]).start();
+    let one = launch(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:1");
+    let one = one.env("ALL_PROXY", "http://127.0.0.1:1").start();
+    let two = launch(&["demo", "--state.path=demo.db", "--web.telemetry-path=/m"])
+        .env("ORGDATA_METRICS_ACTOR_LABEL", "none");
+    let file = two.dir().join("demo.db");
+    let two = two.start();
+    let note = |line: &str| line.contains("(port 10917 is in use)");
     let mut landings = Vec::new();
-    for demo in [&one, &two] {
-        let landing = url(demo, "what the exporter is doing").await;
-        let metrics = url(demo, "what Prometheus scrapes").await;
-        let simulator = url(demo, "the simulator").await;
+    for (mut demo, path, has_actors) in [(one, "/metrics", true), (two, "/m", false)] {
+        demo.stdout().until("the note", note).await;
+        let landing = url(&demo, "what the exporter is doing").await;
+        let metrics = url(&demo, "what Prometheus scrapes").await;
+        assert!(metrics.ends_with(path), "{metrics}");
+        let simulator = url(&demo, "the simulator").await;
         until("events and tickets in the metrics", async || {
             let text = page(&metrics).await;
             let seen = |family: &str| {
                 let mut lines = text.lines().filter(|line| line.starts_with(family));
                 lines.any(|line| !line.ends_with(" 0"))
             };
-            (seen("orgdata_audit_events_total{") && seen("orgdata_tickets{")).then_some(())
+            let is_there = seen("orgdata_audit_events_total{") && seen("orgdata_tickets{");
+            is_there.then(|| assert_eq!(text.contains("actor="), has_actors))
         })
         .await;
         let is_record = |line: &str| line.contains("orgdata.audit.") && line.contains(" id=");
@@ -43,52 +50,25 @@ async fn two_demos_work_on_one_machine_and_behind_a_proxy() {
         assert!(page(&landing).await.contains("</html>"));
         assert!(page(&simulator).await.contains("/control/"));
         landings.push(landing);
-    }
-    assert_ne!(landings[0], landings[1]);
-    for mut demo in [one, two] {
         assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
     }
-}
-
-#[tokio::test]
-async fn it_takes_the_exporter_s_flags_and_says_that_the_usual_port_is_in_use() {
-    // In use by this test, or by another process.
-    let _taken = std::net::TcpListener::bind("127.0.0.1:10917");
-    let launch = launch(&["demo", "--state.path=demo.db", "--web.telemetry-path=/m"])
-        .env("ORGDATA_METRICS_ACTOR_LABEL", "none");
-    let file = launch.dir().join("demo.db");
-    let mut demo = launch.start();
-    let note = |line: &str| line.contains("(port 10917 is in use)");
-    demo.stdout().until("the note", note).await;
-    let metrics = url(&demo, "what Prometheus scrapes").await;
-    assert!(metrics.ends_with("/m"), "{metrics}");
-    assert!(!metrics.contains(":10917/"), "{metrics}");
-    until("events without actors", async || {
-        let text = page(&metrics).await;
-        assert!(!text.contains("actor="));
-        text.contains("orgdata_audit_events_total{").then_some(())
-    })
-    .await;
+    assert_ne!(landings[0], landings[1]);
     assert!(file.exists());
-    assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
 }
 
 #[tokio::test]
 async fn it_leaves_the_state_file_of_an_exporter_alone_and_names_the_collector() {
     let collector = Peer::grpc(4 << 20).await;
-    let endpoint = collector.url();
     let launch = launch(&["demo", "--web.listen-address=127.0.0.1:0"])
         .env("ORGDATA_STATE_PATH", "state.db")
-        .otlp("grpc", &endpoint);
-    let file = launch.dir().join("state.db");
-    let mut demo = launch.start();
-    let names = format!("is delivered as a log record to {endpoint}");
+        .otlp("grpc", &collector.url());
+    let demo = launch.start();
+    let names = format!("is delivered as a log record to {}", collector.url());
     let is_named = |line: &str| line.contains(&names);
     demo.stdout().until("the collector", is_named).await;
     let arrives = async || (!collector.taken_ids().is_empty()).then_some(());
     until("a log record", arrives).await;
-    assert!(!file.exists());
-    assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
+    assert!(!launch.dir().join("state.db").exists());
 }
 
 /// What README shows of the demo, and the failure that it causes.

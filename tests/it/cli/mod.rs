@@ -5,7 +5,6 @@ mod demo;
 mod key;
 mod process;
 mod state;
-mod upstream;
 mod usage;
 
 use orgdata_exporter::simulator::Running;

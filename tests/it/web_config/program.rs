@@ -80,23 +80,3 @@ async fn the_metrics_show_when_its_certificates_expire() {
     })
     .await;
 }
-
-/// A pipe hangs as a network file system does.
-#[tokio::test]
-async fn files_that_hang_stop_neither_scrapes_nor_the_end() {
-    let dir = directory(TLS);
-    let mut exporter = with_config(&dir).start();
-    let url = exporter.url().await;
-    let url = url.replace("http://127.0.0.1", "https://localhost") + "/metrics";
-    let pipe = dir.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-    assert!(made.unwrap().success());
-    std::fs::rename(&pipe, dir.path().join("server.pem")).unwrap();
-    exporter.signal("HUP").await;
-    exporter.logs("SIGHUP").await;
-    for _ in 0..3 {
-        let client = client().build().unwrap();
-        assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
-    }
-    assert_eq!(exporter.stop().await, Some(0));
-}
