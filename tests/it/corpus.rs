@@ -14,7 +14,7 @@ use targets::TARGETS;
 mod targets;
 
 /// The number of changes for each target, if no time is given.
-const CHANGES: u64 = 2_000;
+const CHANGES: u64 = 1_000;
 
 /// What is worth inserting anywhere, as a list in JSON.
 const TOKENS: &str = include_str!("../../fuzz/tokens.json");

@@ -13,48 +13,31 @@ use crate::support::binary::{Exporter, Launch, Scrape, exporter};
 use crate::support::collector_peer::{Peer, Reply};
 use crate::support::service::organization;
 
-/// What each family shows at one moment, by its name.
-type Picture = BTreeMap<String, String>;
-
-/// Watches the metrics of one exporter.
-struct Watch {
-    exporter: Exporter,
+/// Returns what each family shows, by its name.
+async fn look(exporter: &Exporter) -> BTreeMap<String, String> {
+    let scrape = exporter.metrics().await;
+    let families = scrape.split("# HELP ").skip(1);
+    let families = families.filter_map(|family| family.split_once(' '));
+    let own = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
+    families.map(own).collect()
 }
 
-// === impl Watch ===
-
-impl Watch {
-    async fn new(setup: Launch) -> Self {
-        Self {
-            exporter: setup.listening().await,
+/// Does something, every few seconds, until all of these metrics, separated by spaces, show something else than before.
+async fn moves(exporter: &Exporter, names: &str, act: impl Fn()) {
+    let before = look(exporter).await;
+    let mut waiting: BTreeSet<&str> = names.split_whitespace().collect();
+    for attempt in 0..4_800 {
+        if attempt % 200 == 0 {
+            act();
         }
-    }
-
-    async fn look(&self) -> Picture {
-        let scrape = self.exporter.metrics().await;
-        let families = scrape.split("# HELP ").skip(1);
-        let families = families.filter_map(|family| family.split_once(' '));
-        let own = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
-        families.map(own).collect()
-    }
-
-    /// Does something, every few seconds, until all of these metrics, separated by spaces, show something else than before.
-    async fn moves(&self, names: &str, act: impl Fn()) {
-        let before = self.look().await;
-        let mut waiting: BTreeSet<&str> = names.split_whitespace().collect();
-        for attempt in 0..4_800 {
-            if attempt % 200 == 0 {
-                act();
-            }
-            let now = self.look().await;
-            waiting.retain(|name| before.get(*name) == now.get(*name));
-            if waiting.is_empty() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
+        let now = look(exporter).await;
+        waiting.retain(|name| before.get(*name) == now.get(*name));
+        if waiting.is_empty() {
+            return;
         }
-        panic!("{names} should move, and {waiting:?} did not");
+        tokio::time::sleep(Duration::from_millis(25)).await;
     }
+    panic!("{names} should move, and {waiting:?} did not");
 }
 
 #[tokio::test]
@@ -87,10 +70,10 @@ fn beside(simulator: &Running) -> Launch {
 #[tokio::test]
 async fn what_the_api_does_moves_its_metrics() {
     let simulator = organization(20, 60).await;
-    let watch = Watch::new(beside(&simulator)).await;
+    let exporter = beside(&simulator).listening().await;
     let tickets = |scrape: &Scrape| scrape.has("orgdata_deals_with_open_tickets");
-    watch.exporter.until("tickets", tickets).await;
-    watch.exporter.synced().await;
+    exporter.until("tickets", tickets).await;
+    exporter.synced().await;
     let later = |seconds| simulator.advance(Duration::from_secs(seconds));
     // Each time at another moment, so that none is behind another.
     let events = |count| {
@@ -108,8 +91,8 @@ async fn what_the_api_does_moves_its_metrics() {
         orgdata_audit_newest_event_timestamp_seconds orgdata_api_requests_total orgdata_api_request_duration_seconds
         orgdata_api_response_bytes_total orgdata_last_success_timestamp_seconds orgdata_state_commits_total";
     later(59);
-    watch.moves(names, || events(50)).await;
-    let scrape = watch.exporter.metrics().await;
+    moves(&exporter, names, || events(50)).await;
+    let scrape = exporter.metrics().await;
     let actor = scrape.split("orgdata_audit_actor_info{actor=\"").nth(1);
     let actor: i64 = actor.unwrap().split('"').next().unwrap().parse().unwrap();
     let renamed = serde_json::json!({ "id": 1, "firstName": "Renamed" });
@@ -149,7 +132,12 @@ async fn what_the_api_does_moves_its_metrics() {
     let broken = || fault(u64::MAX, FaultKind::Status(StatusCode::BAD_GATEWAY), 0);
     // The client sends each of three requests four times.
     let cut = || fault(12, FaultKind::ExpiredCursor(StatusCode::BAD_GATEWAY), 1000);
-    let steps: [(&dyn Fn(), &str); 11] = [
+    let organization = || {
+        simulator.rename("New Name");
+        events(1);
+    };
+    let steps: [(&dyn Fn(), &str); 12] = [
+        (&organization, "orgdata_organization_info"),
         (&|| entry(&renamed), "orgdata_audit_actor_info"),
         (&late, "orgdata_audit_events_late_total"),
         (&duplicated, "orgdata_audit_entries_repeated_total"),
@@ -165,9 +153,13 @@ async fn what_the_api_does_moves_its_metrics() {
         (&|| simulator.clear_tickets(), tickets),
         (&miscounted, retries),
     ];
-    for (happens, moves) in steps {
-        watch.moves(moves, happens).await;
+    for (happens, names) in steps {
+        moves(&exporter, names, happens).await;
     }
+    let names = exporter.scrape().await;
+    let names = names.series("orgdata_organization_info");
+    let names: Vec<String> = names.map(|(labels, _)| labels[1].clone()).collect();
+    assert_eq!(names, ["New Name"], "the old one is gone");
 }
 
 #[tokio::test]
@@ -175,20 +167,20 @@ async fn what_the_collector_does_moves_its_metrics() {
     let simulator = organization(3, 0).await;
     let peer = Peer::http(1 << 20).await;
     let launch = beside(&simulator).otlp("http/protobuf", &peer.url());
-    let watch = Watch::new(launch.on_disk()).await;
-    watch.exporter.synced().await;
+    let exporter = launch.on_disk().listening().await;
+    exporter.synced().await;
     let names =
         "orgdata_otlp_records_sent_total orgdata_otlp_requests_total orgdata_state_size_bytes
         orgdata_otlp_acknowledgement_delay_seconds";
-    watch.moves(names, || simulator.add_events(3000)).await;
-    watch.exporter.settled(3000).await;
+    moves(&exporter, names, || simulator.add_events(3000)).await;
+    exporter.settled(3000).await;
     let rejected = || {
         peer.reply(Reply::Partial(1, "no"));
         simulator.add_events(2);
     };
     let names = "orgdata_otlp_records_rejected_total orgdata_dead_letters_stored";
-    watch.moves(names, rejected).await;
-    watch.exporter.settled(3002).await;
+    moves(&exporter, names, rejected).await;
+    exporter.settled(3002).await;
     let away = || {
         (0..3).for_each(|_| peer.reply(Reply::Http(503, "text/plain", "away", None)));
         simulator.add_events(2);
@@ -196,7 +188,7 @@ async fn what_the_collector_does_moves_its_metrics() {
     let names = "orgdata_otlp_request_failures_total orgdata_otlp_backlog_records
         orgdata_otlp_oldest_unsent_timestamp_seconds
         orgdata_otlp_delivered_through_timestamp_seconds";
-    watch.moves(names, away).await;
+    moves(&exporter, names, away).await;
 }
 
 #[tokio::test]
@@ -207,11 +199,11 @@ async fn a_filter_that_the_api_ignores_is_noticed_and_nothing_is_taken() {
     let setup = beside(&simulator)
         .otlp("http/protobuf", &peer.url())
         .flag("--audit.deal-ids", "99999999");
-    let watch = Watch::new(setup).await;
-    watch.exporter.synced().await;
+    let exporter = setup.listening().await;
+    exporter.synced().await;
     let names = "orgdata_audit_entries_filtered_total orgdata_api_contract_violations_total";
-    watch.moves(names, || simulator.add_events(20)).await;
-    let scrape = watch.exporter.scrape().await;
+    moves(&exporter, names, || simulator.add_events(20)).await;
+    let scrape = exporter.scrape().await;
     for taken in [
         "audit_events_total",
         "otlp_backlog_records",
@@ -219,8 +211,7 @@ async fn a_filter_that_the_api_ignores_is_noticed_and_nothing_is_taken() {
     ] {
         assert_eq!(scrape.sum(&format!("orgdata_{taken}")), 0.0, "{taken}");
     }
-    watch
-        .exporter
+    exporter
         .logs("level=warn | outside of --audit.activity-types")
         .await;
 }

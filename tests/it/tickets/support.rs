@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_api::{Client, TicketPage};
+use orgdata_api::Client;
 use orgdata_exporter::simulator::Simulator;
 use orgdata_exporter::tickets::{Doubt, Group, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
@@ -38,7 +38,13 @@ pub(crate) enum Failure {
     Status(u16),
 }
 
-type Answer = Result<TicketPage, Failure>;
+type Answer = Result<Page, Failure>;
+
+/// The body of a page, and the service's clock.
+pub(crate) struct Page {
+    body: String,
+    time: Timestamp,
+}
 
 /// A client of a service that answers as a closure says, and the requests that it sent.
 #[derive(Clone)]
@@ -76,14 +82,6 @@ impl Failure {
 
 impl Script {
     pub(crate) fn new(answer: impl FnMut(Request) -> Answer + Send + 'static) -> Self {
-        Self::slow(Duration::ZERO, answer)
-    }
-
-    /// A service that answers this late.
-    pub(crate) fn slow(
-        late: Duration,
-        answer: impl FnMut(Request) -> Answer + Send + 'static,
-    ) -> Self {
         let state = Arc::new(Mutex::new(State {
             answer: Box::new(answer),
             requests: Vec::new(),
@@ -94,11 +92,12 @@ impl Script {
             let answer = shared.lock().unwrap().answer(request.url());
             async move {
                 tokio::task::yield_now().await;
-                if !late.is_zero() {
-                    tokio::time::sleep(late).await;
-                }
                 match answer {
-                    Ok(page) => Some(response(&page)),
+                    Ok(page) => {
+                        let date = page.time.strftime("%a, %d %b %Y %H:%M:%S GMT");
+                        let response = http::Response::builder().header("date", date.to_string());
+                        response.body(page.body.into()).ok()
+                    }
                     Err(failure) => failure.response().await,
                 }
             }
@@ -144,12 +143,6 @@ impl State {
     }
 }
 
-fn response(page: &TicketPage) -> http::Response<reqwest::Body> {
-    let date = page.server_time.strftime("%a, %d %b %Y %H:%M:%S GMT");
-    let response = http::Response::builder().header("date", date.to_string());
-    response.body(page.body().to_string().into()).unwrap()
-}
-
 /// The rows of a page.
 pub(crate) fn rows_of(rows: &[String], request: Request) -> &[String] {
     let from = (request.offset as usize).min(rows.len());
@@ -157,13 +150,13 @@ pub(crate) fn rows_of(rows: &[String], request: Request) -> &[String] {
 }
 
 /// The page that the specification asks for.
-pub(crate) fn slice(rows: &[String], request: Request) -> TicketPage {
+pub(crate) fn slice(rows: &[String], request: Request) -> Page {
     let total = rows.len() as u64;
     page(rows_of(rows, request), request, Some(total))
 }
 
 /// A page of these rows that echoes the request.
-pub(crate) fn page(rows: &[String], request: Request, total: Option<u64>) -> TicketPage {
+pub(crate) fn page(rows: &[String], request: Request, total: Option<u64>) -> Page {
     page_at(NOON, rows, request, total)
 }
 
@@ -173,20 +166,21 @@ pub(crate) fn page_at(
     rows: &[String],
     Request { limit, offset, .. }: Request,
     total: Option<u64>,
-) -> TicketPage {
+) -> Page {
     let total = total.map_or(String::new(), |total| format!(r#","totalCount":{total}"#));
     let rows = rows.join(",");
-    let body = format!(r#"{{"items":[{rows}],"limit":{limit},"offset":{offset}{total}}}"#);
-    TicketPage::parse(body, time.parse().ok()).unwrap()
+    Page {
+        body: format!(r#"{{"items":[{rows}],"limit":{limit},"offset":{offset}{total}}}"#),
+        time: time.parse().unwrap(),
+    }
 }
 
 pub(crate) fn settings(page_size: u32) -> Settings {
-    let priorities = ["BLOCKER", "HIGH", "MEDIUM", "LOW"];
     Settings {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
         open_states: vec!["OPEN".to_owned()],
-        priorities: priorities.map(str::to_owned).to_vec(),
+        priorities: PRIORITIES.map(str::to_owned).to_vec(),
         page_size,
     }
 }
