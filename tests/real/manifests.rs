@@ -46,17 +46,11 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
 
 /// Runs a script of `tests/real/cluster` against the API server.
 pub(crate) fn on_cluster(script: &str) {
-    on_cluster_with(script, &[]);
-}
-
-/// Does the same with these variables.
-pub(crate) fn on_cluster_with(script: &str, variables: &[(&str, &str)]) {
     let work = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut command = Command::new("bash");
     command.arg(path(&format!("tests/real/cluster/{script}.sh")));
     let programs = binary("kubectl").parent().unwrap().display().to_string();
     let found = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    command.envs(variables.iter().copied());
     command.env("PATH", found).env("work", work.path());
     command.env("HOME", work.path());
     let output = output(command.env("KUBECONFIG", &CLUSTER.kubeconfig), "");

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::interop::delivered;
+use crate::organization;
+use crate::support::binary::exporter;
 use crate::support::files::{array, text, yaml};
 use crate::support::parts::{VictoriaLogs, until};
 use crate::support::scrape::actor;
@@ -26,7 +27,9 @@ fn query(organization: &str, activity: &str, actor: &str) -> String {
 #[ignore = "needs VictoriaLogs"]
 async fn victoria_logs_shows_the_selected_records() {
     let logs = VictoriaLogs::start().await;
-    let simulator = delivered(&logs.endpoint()).await;
+    let simulator = organization(100, 0).await;
+    let launch = exporter(&simulator.base_url()).flag("--audit.start", "oldest");
+    let _exporter = launch.otlp("http/protobuf", &logs.endpoint()).start();
     logs.records_at_least(100).await;
     let (mut types, mut actors) = (BTreeMap::new(), BTreeMap::new());
     for served in simulator.entries() {

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::organization;
-use crate::support::binary::{KEY, PATIENCE};
+use crate::support::binary::{KEY, launch};
 use crate::support::files::file;
-use crate::support::parts::{client, free_ports, output, until};
+use crate::support::parts::output;
 
 const SERVICE: &str = "orgdata-exporter.service";
 
@@ -50,45 +50,27 @@ fn the_unit_is_sound_and_hardened() {
 #[tokio::test]
 #[ignore = "with the other tests of the unit"]
 async fn the_exporter_runs_with_the_settings_of_the_unit() {
-    let simulator = organization(5, 0).await;
+    let simulator = organization(5, 5).await;
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("orgdata-exporter")).unwrap();
     fs::write(dir.path().join("api-key"), KEY).unwrap();
-    let [port] = free_ports();
-    let address = format!("127.0.0.1:{port}");
-
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
-    command.env("ORGDATA_API_BASE_URL", simulator.base_url());
-    command.env("ORGDATA_WEB_LISTEN_ADDRESS", &address);
-    let unit = file(&format!("deploy/systemd/{SERVICE}"));
     let here = dir.path().to_str().unwrap();
+    let mut launch = launch(&["--web.listen-address=127.0.0.1:0"])
+        .env("ORGDATA_API_BASE_URL", &simulator.base_url());
+    let unit = file(&format!("deploy/systemd/{SERVICE}"));
     for line in unit.lines() {
         if let Some(variable) = line.strip_prefix("Environment=") {
             let (name, value) = variable.split_once('=').unwrap();
-            command.env(name, value.replace("%d", here).replace("%S", here));
+            launch = launch.env(name, &value.replace("%d", here).replace("%S", here));
         }
     }
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.kill_on_drop(true).spawn().unwrap();
-
-    let url = format!("http://{address}");
-    until(async || {
-        let answer = client().get(format!("{url}/metrics")).send().await;
-        let answer = answer.map_err(|error| error.to_string())?;
-        let metrics = answer.text().await.unwrap_or_default();
-        let up = |name: &str| metrics.contains(&format!("orgdata_up{{loop=\"{name}\"}} 1"));
-        let all = up("audit") && up("tickets");
-        all.then_some(()).ok_or(metrics)
-    })
-    .await;
+    let mut exporter = launch.listening().await;
+    exporter.synced().await;
+    let tickets = "orgdata_up{loop=\"tickets\"}";
+    exporter.until_value(tickets, 1.0).await;
     assert!(dir.path().join("orgdata-exporter/state.db").exists());
-
-    let pid = child.id().unwrap().to_string();
-    let signal = |name: &str| Command::new("kill").args([name, &pid]).status().unwrap();
-    assert!(signal("-HUP").success(), "ExecReload");
-    let ready = client().get(format!("{url}/-/ready")).send().await.unwrap();
-    assert_eq!(ready.status(), 200);
-    assert!(signal("-TERM").success());
-    let status = tokio::time::timeout(PATIENCE, child.wait()).await;
-    assert_eq!(status.unwrap().unwrap().code(), Some(0));
+    // `ExecReload`.
+    exporter.signal("HUP").await;
+    assert_eq!(exporter.get("/-/ready").await.0, 200);
+    assert_eq!(exporter.stop().await, Some(0));
 }

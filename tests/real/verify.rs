@@ -1,4 +1,4 @@
-//! `verify` with the exports of real programs, while entries arrive, and with a collector that dies.
+//! `verify` with the exports of real programs, also while entries arrive.
 
 use std::fs;
 use std::path::Path;
@@ -89,38 +89,4 @@ async fn victoria_logs_exports_ids_in_one_of_the_three_forms() {
         let numbers = ["missing", "repeated", "unknown", "outside"].map(|key| &summary[key]);
         assert_eq!(numbers, [7, 1, 0, 0], "{query}: {summary}");
     }
-}
-
-/// What the collector had acknowledged when it died is in its file; what it had written without an answer is there twice.
-#[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
-async fn what_is_missing_is_sent_although_the_collector_is_killed() {
-    let api = organization(5_000, 0).await;
-    let mut collector = Collector::start().await;
-    let send = |collector: &Collector| {
-        let launch =
-            verify(&api, &collector.file()).args(&["--send-missing", "--otlp.batch-size=20"]);
-        launch.otlp("grpc", &collector.endpoint("grpc"))
-    };
-    let mut sending = verify(&api, Path::new("/dev/null"))
-        .args(&["--send-missing", "--otlp.batch-size=1"])
-        .otlp("grpc", &collector.endpoint("grpc"))
-        .start();
-    collector.records_at_least(100).await;
-    collector.stop();
-    assert!(sending.runs());
-    collector.start_again().await;
-    assert_eq!(
-        sending.ended().await,
-        Some(0),
-        "{}",
-        sending.stderr().text()
-    );
-    let (status, summary) = run(send(&collector)).await;
-    assert_eq!(
-        (status, &summary["missing"]),
-        (Some(0), &0.into()),
-        "{summary}"
-    );
-    assert!(summary["repeated"].as_u64() <= Some(20), "{summary}");
 }

@@ -17,7 +17,7 @@ use super::files::path;
 pub(crate) use super::binary::{client, until_ok as until};
 
 pub(crate) use collector::{Collector, VictoriaLogs};
-pub(crate) use prometheus::{Alertmanager, Prometheus, number};
+pub(crate) use prometheus::{Prometheus, number};
 
 /// Another process can take a port between its choice and its use; then other ports are chosen.
 const PORT_CHOICES: usize = 5;

@@ -1,8 +1,8 @@
-//! Prometheus, VictoriaMetrics, vmagent and Alertmanager.
+//! Prometheus, VictoriaMetrics and vmagent.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -18,13 +18,6 @@ pub(crate) struct Prometheus {
     base: String,
     victoria_metrics: bool,
     dir: TempDir,
-}
-
-/// An Alertmanager that sends every alert to one URL at once.
-pub(crate) struct Alertmanager {
-    _process: Process,
-    address: String,
-    _dir: TempDir,
 }
 
 /// Parses a sample's value, which Prometheus writes as a string.
@@ -50,19 +43,6 @@ impl Prometheus {
     pub(crate) async fn start_jobs(program: &str, jobs: Value, interval: &str) -> Self {
         let global = json!({ "scrape_interval": interval });
         Self::start_with(program, json!({ "global": global, "scrape_configs": jobs })).await
-    }
-
-    /// Starts the current Prometheus with rules that are evaluated every second and send alerts to an Alertmanager.
-    pub(crate) async fn start_alerting(target: &str, rules: &Path, to: &Alertmanager) -> Self {
-        let targets = |address: &str| json!([{ "static_configs": [{ "targets": [address] }] }]);
-        let mut jobs = targets(target);
-        jobs[0]["job_name"] = "orgdata-exporter".into();
-        let config = json!({
-            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
-            "scrape_configs": jobs, "rule_files": [rules],
-            "alerting": { "alertmanagers": targets(&to.address) },
-        });
-        Self::start_with("prometheus3", config).await
     }
 
     /// Starts VictoriaMetrics, and in front of it what scrapes and sends it the samples: vmagent, or a collector.
@@ -219,34 +199,5 @@ impl Prometheus {
         let mut answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
         assert_eq!(answer["status"], "success", "{parameters:?}: {answer}");
         answer["data"].take()
-    }
-}
-
-impl Alertmanager {
-    /// Starts it; `webhook` is the URL that it posts to.
-    pub(crate) async fn start(webhook: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let config = json!({
-            "route": { "receiver": "webhook", "group_by": ["alertname"], "group_wait": "1s", "group_interval": "1s", "repeat_interval": "1h" },
-            "receivers": [{ "name": "webhook", "webhook_configs": [{ "url": webhook }] }],
-        });
-        let file = dir.path().join("alertmanager.yml");
-        fs::write(&file, config.to_string()).unwrap();
-        let arguments = |[port]: [u16; 1]| {
-            let data = dir.path().join("data");
-            vec![
-                format!("--config.file={}", file.display()),
-                format!("--storage.path={}", data.display()),
-                format!("--web.listen-address=127.0.0.1:{port}"),
-                "--cluster.listen-address=".to_owned(),
-            ]
-        };
-        let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/-/ready");
-        let (process, [port]) = Process::start("alertmanager", arguments, ready).await;
-        Self {
-            _process: process,
-            address: format!("127.0.0.1:{port}"),
-            _dir: dir,
-        }
     }
 }
