@@ -10,4 +10,3 @@ mod redirects;
 mod requests;
 mod retries;
 mod support;
-mod tls;
