@@ -166,21 +166,3 @@ impl World {
         entry
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn history_ends_at_the_start_and_some_times_are_equal() {
-        let config = Config {
-            history: 5_000,
-            ..Config::quiet()
-        };
-        let world = World::new(&config, 1_000_000_000);
-        let times: Vec<i64> = world.rows.iter().map(|row| row.key.created).collect();
-        assert!(times.is_sorted() && times[4_999] <= 1_000_000_000);
-        assert_eq!(times[0], 1_000_000_000 - clock::millis(config.history_span));
-        assert!(times.windows(2).any(|pair| pair[0] == pair[1]));
-    }
-}

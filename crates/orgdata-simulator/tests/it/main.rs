@@ -1,10 +1,7 @@
-//! The simulator over real sockets: the rules of the specification, the readings of its ambiguous places, the faults.
+//! The simulator over real sockets: the rules of the specification, and its control endpoint.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 mod control;
-mod faults;
 mod listing;
 mod support;
-mod tickets;
-mod truth;
