@@ -113,6 +113,7 @@ fn assert_redacted(encoder: &RecordEncoder, json: &str, expected: &str) {
     assert_eq!(RecordEncoder::default().redact(json), json);
 }
 
+/// The rules of redaction are tested in `otlp-logs`; here it is the table of an entry's fields that they are applied to.
 #[test]
 fn without_users_only_what_the_specification_names_is_left() {
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"a secret of enough bytes");
@@ -120,29 +121,17 @@ fn without_users_only_what_the_specification_names_is_left() {
         let encoder = RecordEncoder::new(actor, &[]);
         for (json, expected) in [
             (
-                r#"{"actorUser":{"id":1,"firstName":"A","profileImageUrl":null,"email":"z@x.test"}}"#,
-                r#"{"actorUser":null}"#,
-            ),
-            (
-                r#"{"targetUser":{"id":1},"modifiedTargetUser":"Ada","actorUser":["Ada"]}"#,
-                r#"{"targetUser":null,"modifiedTargetUser":null,"actorUser":null}"#,
+                r#"{"actorUser":{"id":1,"firstName":"A"},"targetUser":{"id":1},"modifiedTargetUser":"Ada"}"#,
+                r#"{"actorUser":null,"targetUser":null,"modifiedTargetUser":null}"#,
             ),
             (
                 r#"{"actorUserId":1,"targetUserId":2,"modifiedTargetUserId":"Ada"}"#,
                 r#"{"actorUserId":null,"targetUserId":null,"modifiedTargetUserId":null}"#,
             ),
-            // A new field beside a user, in an entry and in a nested object.
+            // New fields beside a user, in an entry and in nested objects.
             (
                 r#"{"actorUserEmail":"z@x.test","actor":{"email":"z@x.test"},"type":"X"}"#,
                 r#"{"type":"X"}"#,
-            ),
-            (
-                r#"{"\u0061ctorUser":{"email":"z@x.test"},"actorUser.email":"z@x.test","actorUser\ud800":"A"}"#,
-                r#"{"actorUser":null}"#,
-            ),
-            (
-                r#"{"deal":{"id":1,"name":"D","owner":"Ada"},"deal.owner":"Ada"}"#,
-                r#"{"deal":{"id":1,"name":"D"}}"#,
             ),
             (
                 r#"{"evaluation":{"id":1,"title":"E","deal":{"id":2,"name":"D","owner":"Ada"}}}"#,
@@ -152,14 +141,6 @@ fn without_users_only_what_the_specification_names_is_left() {
                 r#"{"teamRequest":{"id":1,"status":"O","teamRequestType":{"id":2,"name":"L","by":"Ada"},"by":"Ada"}}"#,
                 r#"{"teamRequest":{"id":1,"status":"O","teamRequestType":{"id":2,"name":"L"}}}"#,
             ),
-            // A field that is not what it should be.
-            (
-                r#"{"task":"Ada","meeting":[{"id":1}],"ticket":{"id":{"by":"Ada"},"title":["Ada"]}}"#,
-                r#"{"task":null,"meeting":null,"ticket":{"id":null,"title":null}}"#,
-            ),
-            (r#"{"deal":{"id":1},"deal":"Ada"}"#, r#"{"deal":null}"#),
-            (r#""Ada""#, r#"null"#),
-            (r#"["Ada"]"#, r#"null"#),
             // metadata is free of form.
             (
                 r#"{"metadata":{"actorUser":{"email":"z@x.test"}}}"#,
@@ -172,50 +153,17 @@ fn without_users_only_what_the_specification_names_is_left() {
 }
 
 #[test]
-fn a_path_in_metadata_is_redacted_however_it_is_written() {
-    let encoder = RecordEncoder::new(ActorPrivacy::Full, &["contact.email".to_owned()]);
-    for (metadata, expected) in [
+fn a_path_is_redacted_in_metadata_and_may_be_all_of_it() {
+    for (path, expected) in [
         (
-            r#"{"contact.email.work":"z@x.test"}"#,
-            r#"{"contact.email.work":"[REDACTED]"}"#,
+            "contact.email",
+            r#"{"email":1,"metadata":{"contact":{"email":"[REDACTED]"}}}"#,
         ),
-        (
-            r#"{"contact":{"email.work":"z@x.test"}}"#,
-            r#"{"contact":{"email.work":"[REDACTED]"}}"#,
-        ),
-        (
-            r#"{"contact":"{\"email\":\"z@x.test\"}"}"#,
-            r#"{"contact":"[REDACTED]"}"#,
-        ),
-        (
-            r#"{"contact":["{\"email\":1}"]}"#,
-            r#"{"contact":["[REDACTED]"]}"#,
-        ),
-        (
-            r#"{"contact":"mail to z@x.test"}"#,
-            r#"{"contact":"[REDACTED]"}"#,
-        ),
-        (r#""{\"contact\":1}""#, r#""[REDACTED]""#),
-        (r#"{"contact":7,"a":"b"}"#, r#"{"contact":7,"a":"b"}"#),
+        ("metadata", r#"{"email":1,"metadata":"[REDACTED]"}"#),
     ] {
-        let json = format!(r#"{{"id":"a","metadata":{metadata}}}"#);
-        let expected = format!(r#"{{"id":"a","metadata":{expected}}}"#);
-        assert_redacted(&encoder, &json, &expected);
-    }
-    let encoder = RecordEncoder::new(ActorPrivacy::Full, &["metadata".to_owned()]);
-    assert_redacted(
-        &encoder,
-        r#"{"id":"a","metadata":{"b":1},"metadata.c":2}"#,
-        r#"{"id":"a","metadata":"[REDACTED]","metadata.c":"[REDACTED]"}"#,
-    );
-}
-
-#[test]
-fn of_equal_keys_in_metadata_the_first_is_kept() {
-    let record = map(r#"{"metadata":{"a":1,"b":[{"c":2,"\u0063":3}],"a":4}}"#);
-    let shown = format!("{:?}", record.body);
-    for (key, times) in [("\"a\"", 1), ("\"b\"", 1), ("\"c\"", 1), ("IntValue(4)", 0)] {
-        assert_eq!(shown.matches(key).count(), times, "{key}: {shown}");
+        let encoder = RecordEncoder::new(ActorPrivacy::Full, &[path.to_owned()]);
+        let json = r#"{"email":1,"metadata":{"contact":{"email":2}}}"#;
+        assert_redacted(&encoder, json, expected);
     }
 }
 
@@ -307,11 +255,7 @@ fn a_long_title_is_cut_in_the_attribute_only() {
         "é".repeat(5000)
     ));
     let shown = show(&record, "orgdata.evaluation.title");
-    assert!(
-        shown.contains("[cut: 5904 more bytes]"),
-        "{}",
-        &shown[shown.len() - 60..]
-    );
+    assert!(shown.contains("[cut: 5904 more bytes]"), "{shown}");
     assert!(!format!("{:?}", record.body).contains("cut"));
     assert!(keys(&record).iter().all(|key| *key != "orgdata.record.cut"));
 }
