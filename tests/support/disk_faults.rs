@@ -1,8 +1,10 @@
 //! Makes the I/O of an exporter on its state file fail, by a library that is preloaded into it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use super::binary::Launch;
 
@@ -48,15 +50,21 @@ impl Disk {
     }
 }
 
-/// Compiles a library to preload from its source in this directory.
-pub(crate) fn preloaded(name: &str) -> PathBuf {
+/// Returns the path of a library to preload, which is compiled from its source in this directory, once in a process.
+pub(crate) fn preloaded(name: &'static str) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap();
+    compiled
+        .entry(name)
+        .or_insert_with(|| compile(name))
+        .clone()
+}
+
+fn compile(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // Tests run at the same time.
+    // Another run of the tests may use the library.
     let new = tempfile::NamedTempFile::new_in(directory).unwrap();
-    let source = format!(
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/{}.c"),
-        name
-    );
+    let source = format!("{}/tests/support/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]);
     let compiled = compiler.arg(new.path()).arg(source).status();

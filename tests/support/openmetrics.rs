@@ -20,8 +20,6 @@ pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) labels: Labels,
     pub(crate) value: f64,
-    /// In seconds; a scrape has none.
-    pub(crate) time: Option<f64>,
 }
 
 /// Reads a whole exposition. The error is the first line that breaks a rule.
@@ -40,8 +38,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Family>, String> {
                     _ => &[""],
                 };
                 let is_its = suffixes.contains(&sample.name.strip_prefix(&family.name)?);
-                let time = sample.time.map(f64::to_bits);
-                let is_new = seen.insert((sample.name.clone(), sample.labels.clone(), time));
+                let is_new = seen.insert((sample.name.clone(), sample.labels.clone()));
                 family.samples.push(sample);
                 (is_its && is_new).then_some(())
             }),
@@ -99,12 +96,10 @@ fn sample(line: &str) -> Option<Sample> {
     }
     labels.sort();
     let point = rest.trim_start_matches('}').strip_prefix(' ')?;
-    let mut numbers = point.split(' ').map(str::parse);
-    let value = numbers.next()?.ok()?;
     Some(Sample {
         name: name.to_owned(),
         labels,
-        value,
-        time: numbers.next().transpose().ok()?,
+        // A scrape has no times.
+        value: point.parse().ok()?,
     })
 }
