@@ -38,3 +38,5 @@ pub struct Settings {
 
 #[cfg(test)]
 mod sweep_tests;
+#[cfg(test)]
+mod walk_tests;

@@ -1,0 +1,591 @@
+//! What the tail requests next, page by page: entry `n` was created in second `n`, and the present is second 10,000.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::entry::Entry;
+use super::start::Start;
+use super::state::TailState;
+use super::sweep::{Cause, Limits, Page, Problem, Step, Task, Walks};
+use crate::ledger::{Disposition, EventId, GapReason, Seen};
+
+const NOW: i64 = 10_000;
+const DAY: i64 = 24 * 3600;
+
+/// A tail and what its ledger holds.
+struct Tail {
+    walks: Walks,
+    /// Whether a known entry is settled.
+    known: HashMap<u64, bool>,
+    /// This machine's clock, in seconds.
+    at: i64,
+}
+
+/// What a page says about the ones below it.
+#[derive(Clone, Copy)]
+enum Below {
+    More,
+    /// There is a cursor, but `hasMore` is false.
+    Perhaps,
+    Nothing,
+}
+use Below::{More, Nothing, Perhaps};
+
+fn time(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).unwrap()
+}
+
+fn limits() -> Limits {
+    Limits {
+        page_size: 100,
+        interval: Duration::from_secs(5),
+        window: Duration::from_secs(100),
+        start: Start::Now,
+        created_at: time(NOW),
+        max_pages: 10,
+        enough_older: 20,
+        max_older: 200,
+    }
+}
+
+// === impl Tail ===
+
+impl Tail {
+    fn new(limits: Limits) -> Self {
+        Self {
+            walks: Walks::new(TailState::default(), limits, None, ""),
+            known: HashMap::new(),
+            at: NOW,
+        }
+    }
+
+    /// A tail that has read a listing of ten entries, up to number 1000.
+    fn synced() -> Self {
+        let mut tail = Self::new(limits());
+        tail.page(Task::Sweep, (991..=1000).rev(), Nothing);
+        tail
+    }
+
+    /// The same with history, of which a page was read: down to entry 981.
+    fn with_history() -> Self {
+        let start = Start::At(time(500));
+        let mut tail = Self::new(Limits { start, ..limits() });
+        tail.page(Task::Sweep, (991..=1000).rev(), More);
+        tail.page(Task::History, (981..=990).rev(), More);
+        tail
+    }
+
+    /// The same with a pass that has read a page: down to entry 991.
+    fn in_a_pass() -> Self {
+        let mut tail = Self::synced();
+        tail.page(Task::Pass, (991..=1000).rev(), More);
+        tail
+    }
+
+    /// Answers the request of a task.
+    fn page(&mut self, task: Task, ids: impl IntoIterator<Item = u64>, below: Below) -> Step {
+        let request = self.walks.request(task).unwrap();
+        let ids: Vec<u64> = ids.into_iter().collect();
+        let entries = ids.iter().map(|id| {
+            let mut entry = Entry::new(EventId(*id), Some(time(id.cast_signed())));
+            entry.seen = match self.known.get(id) {
+                None => Seen::Unknown,
+                Some(false) => Seen::Unsettled,
+                Some(true) => Seen::Settled,
+            };
+            entry
+        });
+        let cursor = ids.last().map(u64::to_string);
+        let mut page = Page {
+            entries: entries.collect(),
+            end: cursor.filter(|_| !matches!(below, Nothing)),
+            has_more: matches!(below, More),
+            now: time(NOW),
+            as_of: time(NOW),
+            requested_at: time(self.at),
+            at: time(self.at),
+        };
+        let step = self.walks.page(&request, &mut page);
+        let learned = step.take.iter().filter(|_| task != Task::History);
+        let learned: Vec<u64> = learned.map(|(index, _)| ids[*index]).collect();
+        self.known.extend(learned.into_iter().map(|id| (id, false)));
+        if step.settles {
+            self.known
+                .values_mut()
+                .for_each(|is_settled| *is_settled = true);
+        }
+        step
+    }
+
+    /// The request of a task fails.
+    fn fail(&mut self, task: Task, cause: Cause) -> Step {
+        let request = self.walks.request(task).unwrap();
+        self.walks.failed(&request, cause, time(self.at))
+    }
+
+    /// Where the request of a task begins: below this entry, or at the top of the listing.
+    fn below(&self, task: Task) -> Option<u64> {
+        let cursor = self.walks.request(task).unwrap().before?;
+        Some(cursor.parse().unwrap())
+    }
+
+    /// How many entries a task requests.
+    fn limit(&self, task: Task) -> u32 {
+        self.walks.request(task).unwrap().limit
+    }
+
+    fn is_in_pass(&self) -> bool {
+        self.walks.state.pass.is_some()
+    }
+
+    /// Each second, sweeps read the top and the request of a task fails. Returns the number of failures at which it is given up.
+    fn given_up_after(&mut self, task: Task, seconds: i64, failures: u32) -> Option<u32> {
+        (1..=failures).find(|_| {
+            self.at += seconds;
+            self.page(Task::Sweep, (991..=1000).rev(), Nothing);
+            self.fail(task, Cause::Page).gap.is_some()
+        })
+    }
+}
+
+#[test]
+fn an_end_that_the_page_before_denies_is_believed_after_a_minute_and_eight_answers() {
+    // Seconds between two answers, and the number of the answer that is believed.
+    for (seconds, expected) in [(1, 61), (10, 8), (0, 500)] {
+        let mut tail = Tail::in_a_pass();
+        let mut answers = 0;
+        while tail.is_in_pass() && answers < 500 {
+            tail.at += if answers == 0 { 1 } else { seconds };
+            let step = tail.page(Task::Pass, [], Nothing);
+            answers += 1;
+            assert_eq!(step.problem.is_some(), tail.is_in_pass());
+        }
+        assert_eq!(answers, expected, "{seconds} s");
+    }
+}
+
+#[test]
+fn a_cursor_older_than_ten_minutes_ends_nothing() {
+    for (age, is_end) in [(600, true), (601, false)] {
+        let mut tail = Tail::synced();
+        tail.page(Task::Pass, (991..=1000).rev(), Perhaps);
+        assert_eq!(tail.below(Task::Pass), Some(991));
+        tail.at += age;
+        let step = tail.page(Task::Pass, [], Nothing);
+        assert_eq!(!tail.is_in_pass(), is_end, "{age} s");
+        assert_eq!(step.problem.is_none(), is_end);
+        assert_eq!(tail.below(Task::Pass), None);
+    }
+}
+
+/// As if the API no longer knew the cursor.
+#[test]
+fn the_newest_page_in_place_of_the_one_below_begins_the_walk_again() {
+    for task in [Task::Sweep, Task::Pass] {
+        let mut tail = Tail::synced();
+        tail.page(task, (1001..=1010).rev(), More);
+        let step = tail.page(task, (1001..=1010).rev(), More);
+        assert_eq!(step.problem, Some(Problem::CursorLost));
+        assert_eq!(tail.below(task), None);
+    }
+    // A page of one entry, and a cursor that includes it.
+    let mut tail = Tail::synced();
+    tail.page(Task::Sweep, [1001], More);
+    let step = tail.page(Task::Sweep, (995..=1001).rev(), More);
+    assert_eq!(step.problem, None);
+    assert!(step.settles);
+}
+
+#[test]
+fn a_pass_requests_a_page_that_fails_again_in_place_for_two_minutes_or_its_interval() {
+    for (interval, patience) in [(5, 120), (300, 300)] {
+        let mut tail = Tail::new(Limits {
+            interval: Duration::from_secs(interval),
+            ..limits()
+        });
+        tail.page(Task::Sweep, (991..=1000).rev(), Nothing);
+        tail.page(Task::Pass, (991..=1000).rev(), More);
+        for (seconds, below) in [(0, Some(991)), (patience - 1, Some(991)), (patience, None)] {
+            tail.at = NOW + seconds;
+            tail.fail(Task::Pass, Cause::Page);
+            assert_eq!(tail.below(Task::Pass), below, "{seconds} s");
+        }
+        // And again.
+        tail.page(Task::Pass, (991..=1000).rev(), More);
+        tail.at += patience - 1;
+        tail.fail(Task::Pass, Cause::Page);
+        assert_eq!(tail.below(Task::Pass), Some(991));
+    }
+    let mut tail = Tail::with_history();
+    tail.at += 5000;
+    tail.fail(Task::History, Cause::Page);
+    assert_eq!(tail.below(Task::History), Some(981));
+}
+
+#[test]
+fn a_walk_is_given_up_after_a_day_and_a_hundred_failures_with_a_gap() {
+    // Seconds between two failures, and the number of the last one.
+    for (seconds, expected) in [
+        (DAY / 100, 100),
+        (DAY / 100 + 1, 100),
+        (DAY / 200, 200),
+        (DAY, 100),
+    ] {
+        let mut tail = Tail::in_a_pass();
+        let last = tail.given_up_after(Task::Pass, seconds, 300);
+        assert_eq!(last, Some(expected), "{seconds} s");
+        assert!(!tail.is_in_pass());
+        let mut tail = Tail::with_history();
+        let last = tail.given_up_after(Task::History, seconds, 300);
+        assert_eq!(last, Some(expected), "{seconds} s");
+        assert!(tail.walks.request(Task::History).is_none());
+    }
+}
+
+#[test]
+fn a_gap_says_what_was_given_up_and_the_next_pass_does_not_go_there_again() {
+    let mut tail = Tail::in_a_pass();
+    tail.page(Task::Sweep, (1001..=1010).rev().chain([1000]), More);
+    tail.given_up_after(Task::Pass, DAY, 99);
+    tail.page(Task::Sweep, [1010], More);
+    let gap = tail.fail(Task::Pass, Cause::Page).gap.unwrap();
+    assert_eq!(gap.reason, GapReason::Unreadable);
+    assert_eq!(gap.from, Some(time(1000)));
+    // Nothing that is older than the window, counted from the newest entry.
+    assert!(tail.walks.state.mark >= Some(time(910)));
+
+    let mut tail = Tail::with_history();
+    tail.given_up_after(Task::History, DAY, 99);
+    tail.page(Task::Sweep, [1000], More);
+    let gap = tail.fail(Task::History, Cause::Page).gap.unwrap();
+    assert_eq!(gap.reason, GapReason::UnreadableHistory);
+    assert_eq!((gap.from, gap.to), (Some(time(500)), Some(time(990))));
+}
+
+#[test]
+fn an_api_that_is_down_gives_up_nothing() {
+    let mut tail = Tail::in_a_pass();
+    for _ in 0..200 {
+        tail.at += DAY;
+        let step = tail.fail(Task::Pass, Cause::Page);
+        assert!(step.gap.is_none());
+    }
+    assert!(tail.is_in_pass());
+}
+
+#[test]
+fn a_sweep_whose_page_fails_three_times_in_a_row_is_cut() {
+    let mut tail = Tail::synced();
+    tail.page(Task::Sweep, (1090..=1100).rev(), More);
+    tail.fail(Task::Sweep, Cause::Page);
+    tail.fail(Task::Sweep, Cause::Page);
+    tail.page(Task::Sweep, (1080..1090).rev(), More);
+    for is_cut in [false, false, true] {
+        assert!(tail.walks.is_sweeping());
+        assert_eq!(tail.below(Task::Sweep), Some(1080));
+        assert_eq!(tail.fail(Task::Sweep, Cause::Page).is_cut, is_cut);
+    }
+    assert!(!tail.walks.is_sweeping() && tail.walks.needs_pass());
+    // The pass takes what is missing.
+    tail.page(Task::Pass, (1080..=1100).rev(), More);
+    let step = tail.page(Task::Pass, (991..1080).rev(), More);
+    assert_eq!(step.take.len(), 79);
+    assert!(
+        step.take
+            .iter()
+            .all(|(_, taken)| *taken == Disposition::Live)
+    );
+}
+
+#[test]
+fn a_sweep_is_cut_after_ten_pages() {
+    let mut tail = Tail::synced();
+    for page in (0..10).rev() {
+        let first = 2000 + 10 * page;
+        let step = tail.page(Task::Sweep, (first..first + 10).rev(), More);
+        assert_eq!(step.is_cut, page == 0, "{page}");
+    }
+}
+
+#[test]
+fn a_sweep_whose_cursor_is_refused_begins_at_the_top() {
+    let mut tail = Tail::synced();
+    tail.page(Task::Sweep, (1090..=1100).rev(), More);
+    for _ in 0..10 {
+        let step = tail.fail(Task::Sweep, Cause::Rejected);
+        assert!(!step.is_cut && tail.walks.is_sweeping());
+        assert_eq!(tail.below(Task::Sweep), None);
+    }
+}
+
+#[test]
+fn nothing_else_is_requested_while_a_sweep_is_under_way() {
+    let mut tail = Tail::with_history();
+    let requests = |tail: &Tail| Task::ALL.map(|task| tail.walks.request(task).is_some());
+    assert_eq!(requests(&tail), [true, true, true]);
+    tail.page(Task::Sweep, (1090..=1100).rev(), More);
+    assert_eq!(requests(&tail), [true, false, false]);
+    tail.page(Task::Sweep, (991..1090).rev(), More);
+    assert_eq!(requests(&tail), [true, true, true]);
+    assert_eq!(requests(&Tail::new(limits())), [true, false, false]);
+    assert_eq!(requests(&Tail::synced()), [true, true, false]);
+}
+
+/// A poll of a quiet organization is cheap.
+#[test]
+fn a_sweep_requests_twice_as_many_entries_as_the_last_one_took() {
+    let mut tail = Tail::new(limits());
+    assert_eq!(tail.limit(Task::Sweep), 100);
+    tail.page(Task::Sweep, (991..=1000).rev(), Nothing);
+    for (new, limit) in [(0, 10), (5, 10), (6, 12), (40, 80), (51, 100), (0, 10)] {
+        let newest = 1000 + tail.known.len() as u64;
+        let ids = (newest..newest + new).rev().chain([1000]);
+        let step = tail.page(Task::Sweep, ids, More);
+        assert_eq!((step.take.len() as u64, step.settles), (new, true));
+        assert_eq!(tail.limit(Task::Sweep), limit, "{new}");
+    }
+    tail.page(Task::Sweep, (5000..5010).rev(), More);
+    assert_eq!(tail.limit(Task::Sweep), 100);
+    // Another page of the same sweep.
+    tail.page(Task::Sweep, (4970..5000).rev().chain([1000]), More);
+    assert_eq!(tail.limit(Task::Sweep), 80);
+}
+
+#[test]
+fn a_page_that_fails_is_requested_with_half_as_many_entries_and_they_grow_again() {
+    let mut tail = Tail::in_a_pass();
+    for limit in [50, 25, 12, 6, 3, 2, 2] {
+        tail.fail(Task::Pass, Cause::Page);
+        assert_eq!(tail.limit(Task::Pass), limit);
+        tail.fail(Task::Pass, Cause::Unreachable);
+        assert_eq!(tail.limit(Task::Pass), limit);
+    }
+    for (page, limit) in [4, 8, 16, 32, 64, 100, 100].into_iter().enumerate() {
+        let id = 990 - page as u64;
+        tail.page(Task::Pass, [id], More);
+        assert_eq!(tail.limit(Task::Pass), limit);
+    }
+    for limit in [5, 2, 1, 1] {
+        tail.fail(Task::Sweep, Cause::Page);
+        assert_eq!(tail.limit(Task::Sweep), limit);
+        tail.fail(Task::Sweep, Cause::Unreachable);
+        assert_eq!(tail.limit(Task::Sweep), limit);
+    }
+}
+
+/// An inclusive cursor brings one entry that is known.
+#[test]
+fn a_page_that_is_too_large_ends_at_one_entry_at_the_top_and_at_two_below() {
+    let mut sweeping = Tail::synced();
+    sweeping.page(Task::Sweep, [1002, 1001], More);
+    for (mut tail, task, is_below, smallest) in [
+        (Tail::synced(), Task::Sweep, false, 1),
+        (Tail::synced(), Task::Pass, false, 2),
+        (Tail::in_a_pass(), Task::Pass, true, 2),
+    ] {
+        assert_eq!(tail.below(task).is_some(), is_below);
+        let mut requests = 0;
+        loop {
+            let request = tail.walks.request(task).unwrap();
+            if !Walks::can_shrink(&request) {
+                break;
+            }
+            requests += 1;
+            assert!(requests < 20, "it does not end");
+            tail.fail(task, Cause::Page);
+        }
+        assert_eq!(tail.limit(task), smallest, "{task:?}");
+    }
+    let mut request = sweeping.walks.request(Task::Sweep).unwrap();
+    for (limit, can_shrink) in [(3, true), (2, false)] {
+        request.limit = limit;
+        assert_eq!(Walks::can_shrink(&request), can_shrink);
+    }
+}
+
+#[test]
+fn changed_filters_begin_with_a_first_sync_and_what_came_meanwhile_is_history() {
+    let mut tail = Tail::with_history();
+    let state = tail.walks.state.clone();
+    tail.walks = Walks::new(state.clone(), limits(), None, "");
+    assert!(!tail.walks.is_sweeping());
+    tail.walks = Walks::new(state, limits(), None, "others");
+    assert!(tail.walks.is_sweeping() && !tail.walks.state.is_history_complete());
+    let step = tail.page(Task::Sweep, [1030, 1020, 1000, 900], More);
+    let expected = [
+        (0, Disposition::History),
+        (1, Disposition::History),
+        (3, Disposition::Ignored),
+    ];
+    assert_eq!(step.take, expected);
+    // Down to where the last pass had begun, and then the history of before, from its top.
+    assert_eq!(tail.below(Task::History), Some(900));
+    tail.page(Task::History, [], Nothing);
+    tail.at += 60;
+    let mut answers = 0;
+    while tail.below(Task::History).is_some() {
+        tail.at += 10;
+        tail.page(Task::History, [], Nothing);
+        answers += 1;
+        assert!(answers < 10);
+    }
+    assert!(!tail.walks.state.is_history_complete());
+}
+
+#[test]
+fn history_goes_on_below_the_first_sync() {
+    let start = Start::At(time(500));
+    let mut tail = Tail::new(Limits { start, ..limits() });
+    let step = tail.page(Task::Sweep, (991..=1000).rev(), More);
+    assert!(
+        step.take
+            .iter()
+            .all(|(_, taken)| *taken == Disposition::History)
+    );
+    assert_eq!(tail.below(Task::History), Some(991));
+    assert_eq!(tail.walks.waiting_since(), Some(time(NOW)));
+    // An inclusive cursor, and an entry before the start. Newer entries are no history.
+    let step = tail.page(Task::History, [991, 990, 500, 499, 1001], Nothing);
+    assert_eq!(step.problem, Some(Problem::EndsEarly));
+    let step = tail.page(Task::History, [991, 990, 500, 499, 1001], Perhaps);
+    let taken: Vec<usize> = step.take.iter().map(|(index, _)| *index).collect();
+    assert_eq!(taken, [1, 2]);
+    tail.page(Task::History, [], Nothing);
+    assert!(tail.walks.state.is_history_complete());
+    assert_eq!(tail.walks.waiting_since(), None);
+}
+
+#[test]
+fn without_a_start_or_without_older_entries_there_is_no_history() {
+    for (start, below) in [
+        (Start::Now, More),
+        (Start::At(time(1000)), More),
+        (Start::Oldest, Nothing),
+    ] {
+        let mut tail = Tail::new(Limits { start, ..limits() });
+        tail.page(Task::Sweep, (991..=1000).rev(), below);
+        assert!(tail.walks.request(Task::History).is_none(), "{start}");
+        assert!(tail.walks.state.is_history_complete());
+    }
+}
+
+#[test]
+fn history_ends_after_many_entries_in_a_row_that_are_too_old() {
+    let mut tail = Tail::with_history();
+    let old = |first: u64| (first..first + 100).rev();
+    tail.page(Task::History, old(300), More);
+    tail.page(Task::History, [600], More);
+    tail.page(Task::History, old(200), More);
+    assert!(tail.walks.request(Task::History).is_some());
+    tail.page(Task::History, old(100), More);
+    assert!(tail.walks.request(Task::History).is_none());
+}
+
+#[test]
+fn a_history_that_begins_again_takes_nothing_twice_or_newer() {
+    let mut tail = Tail::with_history();
+    tail.fail(Task::History, Cause::Rejected);
+    assert_eq!(tail.below(Task::History), None);
+    let step = tail.page(Task::History, (995..=1005).rev(), More);
+    assert!(step.take.is_empty(), "{:?}", step.take);
+    // Its last page may come again.
+    let step = tail.page(Task::History, (985..995).rev(), More);
+    let newest = step.take.iter().map(|(index, _)| 994 - *index).max();
+    assert!(newest <= Some(990), "{newest:?}");
+    let step = tail.page(Task::History, (970..985).rev(), More);
+    assert_eq!(step.take.len(), 15);
+}
+
+#[test]
+fn a_settled_entry_ends_a_sweep_and_what_is_below_it_is_late() {
+    let mut tail = Tail::synced();
+    let step = tail.page(Task::Sweep, [1002, 1001, 1000], More);
+    assert!(step.settles && !step.is_cut);
+    assert_eq!(step.take, [(0, Disposition::Live), (1, Disposition::Live)]);
+    let step = tail.page(Task::Sweep, [1010, 1002, 1005, 1000], More);
+    assert_eq!(step.take, [(0, Disposition::Live), (2, Disposition::Late)]);
+}
+
+#[test]
+fn what_may_have_been_there_before_the_first_sync_is_never_counted() {
+    let mut tail = Tail::new(limits());
+    tail.page(Task::Sweep, (991..=1000).rev(), More);
+    // The first sync has not met them, but what is not older than its last entry.
+    for id in [991, 992, 1000] {
+        tail.known.remove(&id);
+    }
+    let step = tail.page(Task::Sweep, [1001, 985], More);
+    assert_eq!(
+        step.take,
+        [(0, Disposition::Live), (1, Disposition::Backdated)]
+    );
+    assert!(!step.settles);
+    let step = tail.page(Task::Sweep, [1000, 999, 992, 991, 984], More);
+    assert_eq!(
+        step.take,
+        [(0, Disposition::Backdated), (2, Disposition::Backdated)]
+    );
+    // What was there before ends a sweep, too.
+    assert!(step.settles);
+}
+
+#[test]
+fn what_a_sweep_leaves_out_is_taken_by_a_pass_down_to_the_mark() {
+    let mut tail = Tail::synced();
+    tail.page(Task::Sweep, (1150..1160).rev().chain([1000]), More);
+    // They came late, below what is settled.
+    let step = tail.page(Task::Pass, [1159, 1100, 1050], More);
+    assert_eq!(step.take, [(1, Disposition::Late), (2, Disposition::Late)]);
+    // Entries that are not newer than the first sync are history.
+    tail.known.remove(&999);
+    let step = tail.page(Task::Pass, [1001, 1000, 999], More);
+    assert_eq!(step.take, [(0, Disposition::Late)]);
+    assert!(tail.is_in_pass());
+    // It has gone far enough.
+    tail.page(Task::Pass, (975..=990).rev(), More);
+    assert!(tail.is_in_pass());
+    let step = tail.page(Task::Pass, (955..975).rev(), More);
+    assert!(!tail.is_in_pass());
+    // The next one goes down to the window before the newest entry of this one.
+    assert_eq!(tail.walks.state.mark, Some(time(1059)));
+    let prune = step.prune.unwrap();
+    assert_eq!(prune.before, time(1059));
+    let met = [1100, 1059, 1050, 1000].map(|id| prune.met.contains(&EventId(id)));
+    assert_eq!(met, [false, false, true, true]);
+}
+
+#[test]
+fn a_listing_that_has_lost_what_was_read_before_is_a_gap() {
+    let mut tail = Tail::synced();
+    let step = tail.page(Task::Sweep, (1100..1110).rev(), Nothing);
+    assert!(step.is_cut && tail.walks.needs_pass());
+    assert!(tail.walks.waiting_since().is_some());
+    let step = tail.page(Task::Pass, (1100..1110).rev(), Nothing);
+    let gap = step.gap.unwrap();
+    assert_eq!(gap.reason, GapReason::Retention);
+    assert_eq!((gap.from, gap.to), (Some(time(NOW)), Some(time(1100))));
+    assert!(!tail.walks.needs_pass() && tail.walks.waiting_since().is_none());
+}
+
+/// The first answer may be an accident.
+#[test]
+fn an_empty_listing_is_believed_the_second_time_in_a_row() {
+    let mut tail = Tail::synced();
+    for was_empty in [false, true] {
+        let step = tail.page(Task::Sweep, [], Nothing);
+        assert!(!tail.walks.is_sweeping());
+        assert_eq!(tail.walks.state.was_empty, was_empty);
+        assert_eq!(step.must_save, was_empty);
+    }
+    // What comes then is no reason to look for what was there before.
+    let step = tail.page(Task::Sweep, [1200], Nothing);
+    assert!(!step.is_cut && step.must_save);
+    assert!(!tail.walks.state.was_empty);
+    let mut tail = Tail::synced();
+    tail.page(Task::Sweep, [], Nothing);
+    tail.page(Task::Sweep, [1000], Nothing);
+    tail.page(Task::Sweep, [], Nothing);
+    assert!(!tail.walks.state.was_empty);
+}
