@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Nothing here needs as many.
+const MAX_STEPS: usize = 100_000;
+
 /// A collector, and the outbox that is delivered to it.
 #[derive(Clone, Debug)]
 struct World {
@@ -16,6 +19,7 @@ struct World {
     /// The number of records that is too much for it.
     most: usize,
     trouble: Trouble,
+    steps: usize,
     requests: usize,
     /// The request in which a record was first rejected alone, and the last one that was accepted.
     rejected_at: BTreeMap<usize, usize>,
@@ -38,6 +42,7 @@ impl World {
             bad: bad.into_iter().collect(),
             most: usize::MAX,
             trouble: Trouble::None,
+            steps: 0,
             requests: 0,
             rejected_at: BTreeMap::new(),
             accepted_at: None,
@@ -64,6 +69,8 @@ impl World {
 
     /// Sends one request. Returns whether anything is left to do at once.
     fn step(&mut self, bisect: &mut Bisect) -> bool {
+        self.steps += 1;
+        assert!(self.steps < MAX_STEPS, "it does not end");
         let (skip, records) = bisect.next();
         let records = self.outbox.iter().skip(skip).take(records);
         let sent: Vec<usize> = records.copied().collect();
@@ -142,7 +149,7 @@ fn bad(records: usize) -> impl Strategy<Value = Vec<(usize, Reason)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 100, ..ProptestConfig::with_cases(500) })]
 
     #[test]
     fn a_good_record_arrives_once_and_only_a_bad_one_is_a_dead_letter(
@@ -247,4 +254,49 @@ fn a_size_that_is_too_much_is_seldom_tried_again() {
         assert!(world.requests <= 20_000 / 128 + 20, "{}", world.requests);
         assert!(world.delivered.is_sorted());
     }
+}
+
+#[test]
+fn a_batch_of_bad_records_costs_one_search_and_three_requests_each() {
+    let bad = (0..50).map(|record| (record, Reason::BadRecord));
+    let (mut world, mut bisect) = (World::new(200, bad), Bisect::new(1));
+    while world.dead.len() < 50 {
+        world.step(&mut bisect);
+    }
+    // The search has doubled its distance up to 64. Each record behind that is a witness once.
+    assert!(
+        world.delivered.iter().copied().eq(64..114),
+        "{:?}",
+        world.delivered
+    );
+    assert_eq!(world.requests, 6 + 3 * 50);
+}
+
+#[test]
+fn only_a_second_partial_success_in_a_row_delays_the_next_request() {
+    let partly = Verdict::PartlyRejected {
+        rejected: 1,
+        message: String::new(),
+    };
+    let mut bisect = Bisect::new(8);
+    for _ in 0..2 {
+        assert!(!bisect.is_partly_rejected());
+        assert_eq!(bisect.answered(8, &partly), (Fate::DeadLetters, false));
+        assert!(bisect.is_partly_rejected());
+        assert_eq!(bisect.next(), (0, 4));
+        assert_eq!(bisect.answered(4, &partly), (Fate::DeadLetters, true));
+        let accepted = bisect.answered(2, &Verdict::Accepted);
+        assert_eq!(accepted, (Fate::Delivered, false));
+    }
+}
+
+/// As when an operator deletes the suspect, or sends a dead letter again.
+#[test]
+fn another_oldest_record_is_no_suspect() {
+    let mut bisect = Bisect::new(1);
+    let bad = Verdict::Rejected(Rejection::new(Reason::BadRecord, "no"));
+    bisect.answered(1, &bad);
+    assert_eq!(bisect.next(), (1, 1));
+    bisect.oldest_changed();
+    assert_eq!(bisect.next(), (0, 1));
 }
