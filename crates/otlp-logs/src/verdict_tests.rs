@@ -146,3 +146,23 @@ fn the_names_of_reasons_are_part_of_the_interface() {
         "connect timeout unavailable rate_limited unauthorized wrong_endpoint too_large bad_record server_error"
     );
 }
+
+/// The caller isolates a record only if one may be the cause, and advises a check of the settings only if those may be.
+#[test]
+fn a_reason_says_where_to_look() {
+    for (reason, records, settings, connection) in [
+        (Reason::Connect, false, false, true),
+        (Reason::Timeout, false, false, true),
+        (Reason::Unavailable, false, false, false),
+        (Reason::RateLimited, false, false, false),
+        (Reason::Unauthorized, false, true, true),
+        (Reason::WrongEndpoint, false, true, true),
+        (Reason::TooLarge, true, false, false),
+        (Reason::BadRecord, true, false, false),
+        (Reason::ServerError, true, false, false),
+    ] {
+        assert_eq!(reason.is_about_records(), records, "{reason:?}");
+        assert_eq!(reason.is_about_settings(), settings, "{reason:?}");
+        assert_eq!(reason.is_about_connection(), connection, "{reason:?}");
+    }
+}
