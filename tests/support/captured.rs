@@ -6,11 +6,10 @@ use std::fs::File;
 use std::sync::{Arc, LazyLock};
 
 use tempfile::NamedTempFile;
+use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
-use tracing::{Dispatch, Level, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{Layer, Registry};
 
 /// With a single subscriber, `tracing` caches that a call site is disabled when another thread, which has none, reaches it first.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
@@ -21,29 +20,14 @@ pub(crate) struct Captured {
     _guard: DefaultGuard,
 }
 
-pub(crate) type Lines = Box<dyn Layer<Registry> + Send + Sync>;
-
 impl Captured {
     pub(crate) fn begin() -> Self {
-        Self::begin_at(Level::TRACE)
-    }
-
-    /// Collects lines of this level and worse.
-    pub(crate) fn begin_at(level: Level) -> Self {
-        let level = LevelFilter::from_level(level);
-        Self::begin_with(|lines| Box::new(Registry::default().with(lines.with_filter(level))))
-    }
-
-    /// Collects what reaches the layer of lines in the subscriber that `make` returns.
-    pub(crate) fn begin_with(
-        make: impl FnOnce(Lines) -> Box<dyn Subscriber + Send + Sync>,
-    ) -> Self {
         LazyLock::force(&SECOND);
         let written = NamedTempFile::new().unwrap();
         let writer = File::options().append(true).open(written.path());
         let lines = tracing_subscriber::fmt::layer().with_ansi(false);
-        let lines = lines.with_writer(Arc::new(writer.unwrap())).boxed();
-        let _guard = tracing::subscriber::set_default(make(lines));
+        let lines = lines.with_writer(Arc::new(writer.unwrap()));
+        let _guard = tracing::subscriber::set_default(Registry::default().with(lines));
         Self { written, _guard }
     }
 

@@ -82,7 +82,12 @@ impl Peer {
 
     /// The same over TLS, with the certificates of a directory; clients must show one.
     pub(crate) async fn grpc_tls(directory: &str) -> Self {
-        Self::start_grpc(4 * 1024 * 1024, tls_server(directory)).await
+        let read = |file: &str| std::fs::read(format!("{directory}{file}")).unwrap();
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(read("server.pem"), read("server.key")))
+            .client_ca_root(Certificate::from_pem(read("ca.pem")));
+        let server = tonic::transport::Server::builder().tls_config(tls);
+        Self::start_grpc(4 * 1024 * 1024, server.unwrap()).await
     }
 
     async fn start_grpc(limit: usize, mut server: tonic::transport::Server) -> Self {
@@ -176,11 +181,14 @@ async fn http_export(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let mut plain = Vec::new();
     let encoding = headers.get("content-encoding");
-    let plain = match encoding.is_some_and(|encoding| encoding == "gzip") {
-        true => unzipped(&body),
-        false => body.to_vec(),
-    };
+    if encoding.is_some_and(|encoding| encoding == "gzip") {
+        let mut decoder = flate2::read::GzDecoder::new(&*body);
+        decoder.read_to_end(&mut plain).unwrap();
+    } else {
+        plain = body.to_vec();
+    }
     let request = ExportLogsServiceRequest::decode(plain.as_slice());
     let protobuf = |answer: ExportLogsServiceResponse| {
         let headers = [("content-type", "application/x-protobuf")];
@@ -204,23 +212,6 @@ async fn http_export(
         }
         Reply::Silence => std::future::pending().await,
     }
-}
-
-pub(crate) fn unzipped(body: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::new();
-    let mut decoder = flate2::read::GzDecoder::new(body);
-    decoder.read_to_end(&mut plain).unwrap();
-    plain
-}
-
-/// A gRPC server over TLS, with the certificates of a directory; clients must show one.
-pub(crate) fn tls_server(directory: &str) -> tonic::transport::Server {
-    let read = |file: &str| std::fs::read(format!("{directory}{file}")).unwrap();
-    let tls = ServerTlsConfig::new()
-        .identity(Identity::from_pem(read("server.pem"), read("server.key")))
-        .client_ca_root(Certificate::from_pem(read("ca.pem")));
-    let server = tonic::transport::Server::builder().tls_config(tls);
-    server.unwrap()
 }
 
 fn partial(rejected: i64, message: &str) -> ExportLogsServiceResponse {

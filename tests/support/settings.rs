@@ -29,13 +29,6 @@ pub(crate) fn api(base_url: &str) -> api::Settings {
     }
 }
 
-pub(crate) fn client(base_url: &str, metrics: &Metrics) -> Client {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
-    Client::new(api(base_url), metrics.api.clone()).expect("a client")
-}
-
 /// A client whose requests are answered in this process.
 pub(crate) fn in_process<F>(
     timeout: Duration,

@@ -133,7 +133,7 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
 
 #[tokio::test(start_paused = true)]
 async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
-    let log = Captured::begin_at(tracing::Level::INFO);
+    let log = Captured::begin();
     let odd = r#"{"id":17,"dealAmountSum":"ann@example.com","state":"DONE","createdAt":"bob@example.com"}"#;
     let rows = [
         bug(1),
