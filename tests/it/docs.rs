@@ -10,7 +10,7 @@ use orgdata_exporter::metrics::exposition::Format;
 
 use crate::support::busy::{busy, encode};
 use crate::support::files::{array, below, file, generated_part, links, path, text, yaml};
-use crate::support::openmetrics::{self, parse};
+use crate::support::openmetrics::parse;
 
 /// The flags that each installation sets.
 const NEEDED: [&str; 3] = ["api.base-url", "api.key-file", "state.path"];
@@ -55,42 +55,6 @@ const TABLES: [(&str, &[&str]); 4] = [
     ("The exporter", &["orgdata_"]),
     ("The process", &["process_"]),
 ];
-
-/// A family of metrics.
-struct Family {
-    kind: String,
-    help: String,
-    /// The labels with the values that `busy` shows.
-    labels: BTreeMap<String, BTreeSet<String>>,
-}
-
-/// Returns every family in the order of a scrape, with its name in the classic text format.
-fn in_order() -> Vec<(String, Family)> {
-    let metrics = busy();
-    let now = Timestamp::now();
-    let certificates =
-        ["web", "otlp"].map(|used_for| -> Certificate { (used_for, Box::new(move || Some(now))) });
-    metrics.certificates.set(certificates.into());
-    let families = parse(&encode(&metrics, Format::OpenMetrics))
-        .unwrap()
-        .into_iter();
-    let of_text = |family: openmetrics::Family| {
-        let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (label, value) in family.samples.into_iter().flat_map(|sample| sample.labels) {
-            if label != "le" {
-                labels.entry(label).or_default().insert(value);
-            }
-        }
-        let suffix = if family.kind == "counter" {
-            "_total"
-        } else {
-            ""
-        };
-        let (kind, help) = (family.kind, family.help);
-        (family.name + suffix, Family { kind, help, labels })
-    };
-    families.map(of_text).collect()
-}
 
 /// Returns whether a page has a heading with this anchor, as GitHub makes them.
 fn has_anchor(page: &str, wanted: &str) -> bool {
@@ -144,8 +108,21 @@ fn the_list_of_metrics_is_up_to_date() {
     let mut tables = TABLES.map(|(heading, _)| {
         format!("\n## {heading}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n")
     });
+    let metrics = busy();
+    let now = Timestamp::now();
+    let certificates =
+        ["web", "otlp"].map(|used_for| -> Certificate { (used_for, Box::new(move || Some(now))) });
+    metrics.certificates.set(certificates.into());
     let mut last = 0;
-    for (name, family) in in_order() {
+    for family in parse(&encode(&metrics, Format::OpenMetrics)).unwrap() {
+        let is_counter = family.kind == "counter";
+        let name = family.name + if is_counter { "_total" } else { "" };
+        // The labels with the values that `busy` shows.
+        let mut shown: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (label, value) in family.samples.into_iter().flat_map(|sample| sample.labels) {
+            shown.entry(label).or_default().insert(value);
+        }
+        shown.remove("le");
         let (kind, help) = (&family.kind, family.help.replace('|', "\\|"));
         let is_whole = help.len() > 20 && help.ends_with('.') && !kind.is_empty();
         assert!(is_whole, "{name}: {help}");
@@ -158,7 +135,7 @@ fn the_list_of_metrics_is_up_to_date() {
                 false => format!("`{label}`"),
             }
         };
-        let labels: Vec<String> = family.labels.iter().map(label).collect();
+        let labels: Vec<String> = shown.iter().map(label).collect();
         let is_in = |(_, starts): &(&str, &[&str])| starts.iter().any(|it| name.starts_with(it));
         let table = TABLES.iter().position(is_in).expect("a table");
         assert!(table >= last, "a scrape has {name} in another order");

@@ -32,19 +32,10 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     drop(database);
     std::fs::write(at("empty.db"), "").unwrap();
     for (name, expected) in [
-        (
-            "foreign.db",
-            "bad state: not a state file of this program | --state.path",
-        ),
-        (".", "bad state: is not a regular file | --state.path"),
-        (
-            "/dev/null",
-            "bad state: is not a regular file | --state.path",
-        ),
-        (
-            "missing/state.db",
-            "bad state: No such file or directory | --state.path",
-        ),
+        ("foreign.db", "bad state: not a state file | --state.path"),
+        (".", "bad state: is not a regular file"),
+        ("/dev/null", "bad state: is not a regular file"),
+        ("missing/state.db", "bad state: No such file"),
         ("empty.db", ""),
     ] {
         expect(with_file(&api.base_url(), &at(name)), expected).await;

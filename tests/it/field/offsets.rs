@@ -46,7 +46,7 @@ fn listing(total: u64, cap: u32, reading: Reading) -> Script {
 #[tokio::test]
 async fn every_ticket_is_read_whatever_an_api_takes_for_the_offset() {
     for ((name, reading), cap) in READINGS.into_iter().flat_map(|it| [(it, PAGE), (it, 7)]) {
-        for total in [0, 1, 7, 9, 10, 11, 15, 19, 20, 21, 25, 30, 45, 99] {
+        for total in [0, 1, 7, 9, 10, 11, 20, 25, 45] {
             let case = format!("{name}, {total} tickets, {cap} on a page");
             let (scanned, _) = round(&listing(total, cap, reading), PAGE).await;
             let (snapshot, doubt) = scanned.unwrap_or_else(|error| panic!("{case}: {error}"));

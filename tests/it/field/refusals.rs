@@ -5,19 +5,12 @@ use crate::support::http_peer::{Peer, answer};
 
 #[tokio::test]
 async fn only_the_api_s_own_json_concerns_the_key() {
+    let html = "content-type: text/html; charset=utf-8";
+    let json = "content-type: application/json";
+    let own = r#"{"message":"No scope"}"#;
     for (kind, body, reason, said) in [
-        (
-            "content-type: text/html; charset=utf-8",
-            "<h1>Request blocked",
-            "blocked",
-            "(403, text/html): check proxy, allow list",
-        ),
-        (
-            "content-type: application/json",
-            r#"{"message":"No scope"}"#,
-            "forbidden",
-            "the key may lack the scope tickets:read: No scope",
-        ),
+        (html, "<h1>Blocked", "blocked", "check proxy, allow list"),
+        (json, own, "forbidden", "scope tickets:read: No scope"),
     ] {
         let peer = Peer::always(answer("403 Forbidden", &[kind], body)).await;
         let exporter = exporter(&peer.url()).start();

@@ -207,7 +207,7 @@ pub(crate) async fn round(script: &Script, page_size: u32) -> (Scanned, u64) {
 /// The snapshot of rows that do not move.
 pub(crate) async fn snapshot<T: ToString>(rows: &[T]) -> Arc<Snapshot> {
     let script = Script::listing(rows.iter().map(ToString::to_string).collect());
-    round(&script, 100).await.0.unwrap().0
+    round(&script, 1000).await.0.unwrap().0
 }
 
 /// Every number of a snapshot that is not 0, as in `open BUG/HIGH`; amounts are in cents and times in milliseconds.
