@@ -510,3 +510,240 @@ async fn other_users_may_not_read_it() {
         assert_eq!(mode & 0o077, 0, "{}", file.path().display());
     }
 }
+
+/// What becomes of an entry: counted, sent, a dead letter, or none of them.
+struct Fate {
+    disposition: Disposition,
+    change: fn(&mut NewEntry),
+    is_counted: bool,
+    is_sent: bool,
+    is_dead: bool,
+    total: Option<Total>,
+}
+
+#[tokio::test]
+async fn each_entry_is_counted_sent_and_totalled_as_it_was_met() {
+    let fate = |disposition, change, outcome: &str, total| Fate {
+        disposition,
+        change,
+        is_counted: outcome.contains("counted"),
+        is_sent: outcome.contains("sent"),
+        is_dead: outcome.contains("dead"),
+        total,
+    };
+    let plain: fn(&mut NewEntry) = |_| {};
+    let odd: fn(&mut NewEntry) = |entry| entry.problem = Some("the entry has no id");
+    let untyped: fn(&mut NewEntry) = |entry| {
+        entry.activity_type = None;
+        entry.problem = Some("the entry has no type");
+    };
+    let uncounted: fn(&mut NewEntry) = |entry| entry.is_uncounted = true;
+    let unsent: fn(&mut NewEntry) = |entry| entry.is_unsent = true;
+    let fates = [
+        fate(Disposition::Live, plain, "counted, sent", None),
+        fate(
+            Disposition::Live,
+            odd,
+            "counted, sent",
+            Some(Total::Malformed),
+        ),
+        fate(Disposition::Live, untyped, "dead", Some(Total::Malformed)),
+        fate(Disposition::Live, uncounted, "sent", Some(Total::Uncounted)),
+        fate(Disposition::Live, unsent, "counted", Some(Total::Unsent)),
+        fate(Disposition::Late, plain, "counted, sent", Some(Total::Late)),
+        fate(Disposition::Late, uncounted, "sent", Some(Total::Uncounted)),
+        fate(Disposition::History, plain, "sent", None),
+        fate(Disposition::History, uncounted, "sent", None),
+        fate(Disposition::History, unsent, "", Some(Total::Unsent)),
+        fate(
+            Disposition::Backdated,
+            plain,
+            "sent",
+            Some(Total::Backdated),
+        ),
+        fate(Disposition::Filtered, plain, "", Some(Total::Filtered)),
+        fate(Disposition::Filtered, unsent, "", Some(Total::Filtered)),
+        fate(Disposition::Ignored, plain, "", None),
+        fate(Disposition::Ignored, untyped, "", None),
+        fate(Disposition::Ignored, uncounted, "", None),
+    ];
+    let start = Timestamp::from_second(1_800_000_000).unwrap();
+    for (case, fate) in fates.iter().enumerate() {
+        let mut world = World::new();
+        let mut commit = page(0, 1, start);
+        commit.entries[0].disposition = fate.disposition;
+        (fate.change)(&mut commit.entries[0]);
+        world.commit(commit).await.unwrap();
+        let status = world.ledger().status();
+        let dead = status.dead_lettered[DeadReason::Malformed as usize];
+        let found = (world.counted(), status.backlog, dead, status.dead_letters);
+        let dead = u64::from(fate.is_dead);
+        let expected = (
+            u64::from(fate.is_counted),
+            u64::from(fate.is_sent),
+            dead,
+            dead,
+        );
+        assert_eq!(found, expected, "{case}");
+        for restarted in [false, true] {
+            for total in Total::ALL {
+                let expected = u64::from(Some(total) == fate.total);
+                assert_eq!(world.total(total), expected, "{case} {total:?} {restarted}");
+            }
+            world.restart();
+        }
+        let sent = world.drain().await.len();
+        assert_eq!(sent, usize::from(fate.is_sent), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_says_what_the_page_had_besides_entries() {
+    let mut world = World::new();
+    let start = Timestamp::from_second(1_800_000_000).unwrap();
+    let mut commit = page(0, 3, start);
+    commit.entries[1].created_at = start + Duration::from_secs(5);
+    (commit.duplicates, commit.is_cut) = (3, true);
+    commit.gaps = vec![gap("one"), gap("other")];
+    let changes = world.ledger().commit(commit).await.unwrap();
+    assert_eq!(changes.newest, Some(start + Duration::from_secs(5)));
+    let expected = [(Total::Duplicate, 3), (Total::Cut, 1), (Total::Gaps, 2)];
+    assert_eq!(changes.totals, expected);
+    // The newest entry is still known after a restart, and an older one does not take its place.
+    world.page(10, 1).await;
+    world.commit(page(11, 1, start)).await.unwrap();
+    world.restart();
+    assert!(world.opened().counted.newest >= Some(start + Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn the_status_counts_commits_and_evictions_and_survives_what_it_should() {
+    let mut world = World::with(|settings| settings.max_dead_letters = 2);
+    let created = Timestamp::from_second(1_800_000_000).unwrap();
+    let named = Some(("7".to_owned(), Some("Org".to_owned())));
+    let mut commit = page(0, 4, created);
+    commit.organization = named.clone();
+    world.commit(commit).await.unwrap();
+    let mut dead = page(10, 3, created);
+    for entry in &mut dead.entries {
+        entry.activity_type = None;
+    }
+    dead.complete_through = Some(created + DAY);
+    world.commit(dead).await.unwrap();
+    let status = world.ledger().status();
+    assert_eq!(
+        (status.commits, status.dead_letters, status.evicted),
+        (2, 2, 1)
+    );
+    assert_eq!(status.organization, named);
+    // Four records still wait.
+    let before_them = Some(created - Duration::from_micros(1));
+    assert_eq!(status.delivered_through, before_them);
+    let records = world.batch(4).await;
+    for (number, record) in records.iter().take(2).enumerate() {
+        world
+            .settle(Settled {
+                records: vec![record.clone()],
+                is_witness: false,
+                rejected: Some((DeadReason::Rejected, "no".to_owned())),
+            })
+            .await;
+        let status = world.ledger().status();
+        let numbers = (status.commits, status.dead_letters, status.evicted);
+        assert_eq!(numbers, (3 + number as u64, 2, 2 + number as u64));
+        assert_eq!(
+            status.dead_lettered[DeadReason::Rejected as usize],
+            1 + number as u64
+        );
+        assert_eq!(status.backlog, 3 - number as u64);
+    }
+    world.restart();
+    let status = world.ledger().status();
+    assert_eq!(
+        (status.commits, status.backlog, status.dead_letters),
+        (0, 2, 2)
+    );
+    assert_eq!(status.organization, named);
+    assert_eq!(status.delivered_through, before_them);
+    world.drain().await;
+    let mut commit = page(20, 1, created + DAY + DAY);
+    commit.complete_through = Some(created + DAY);
+    world.commit(commit).await.unwrap();
+    assert_eq!(
+        world.ledger().status().delivered_through,
+        Some(created + DAY)
+    );
+    // What is delivered stays delivered.
+    world.commit(page(30, 1, created)).await.unwrap();
+    assert_eq!(
+        world.ledger().status().delivered_through,
+        Some(created + DAY)
+    );
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_is_sent_again_waits_like_any_record() {
+    let mut world = World::new();
+    world.page(0, 3).await;
+    for record in world.batch(3).await {
+        world
+            .settle(Settled {
+                records: vec![record],
+                is_witness: false,
+                rejected: Some((DeadReason::Rejected, "no".to_owned())),
+            })
+            .await;
+    }
+    let commits = world.ledger().status().commits;
+    let letters = DeadLetters::open(&world.path()).unwrap();
+    letters.replay(&letters.ids(None).unwrap()).unwrap();
+    for (moved, backlog) in [(3, 3), (0, 3)] {
+        assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), moved);
+        let status = world.ledger().status();
+        let numbers = (status.replayed, status.backlog, status.dead_letters);
+        assert_eq!(numbers, (3, backlog, 0));
+        assert_eq!(status.commits, commits + 1);
+    }
+    // Without an outbox they stay where they are.
+    let mut world = World::with(|settings| settings.outbox = false);
+    let mut commit = page(0, 1, Timestamp::now());
+    commit.entries[0].activity_type = None;
+    world.commit(commit).await.unwrap();
+    let letters = DeadLetters::open(&world.path()).unwrap();
+    letters.replay(&letters.ids(None).unwrap()).unwrap();
+    assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 0);
+    assert_eq!(world.ledger().status().dead_letters, 1);
+}
+
+/// A pass that is never complete prunes nothing.
+#[tokio::test]
+async fn beyond_two_million_ids_the_oldest_go() {
+    let mut world = World::with(|settings| settings.max_size = 256 * MIB);
+    world.page(0, 1).await;
+    world.change(
+        "INSERT INTO pages (newest, ids) VALUES (1000000, randomblob(8000000)), (2000000, randomblob(15992000));
+         UPDATE state SET settled_page = 3",
+    );
+    let first = |world: &World, page: i64| {
+        let sql = "SELECT substr(ids, 1, 8) FROM pages WHERE page = ?1";
+        let ids: [u8; 8] = world
+            .other()
+            .query_row(sql, [page], |row| row.get(0))
+            .unwrap();
+        EventId(u64::from_le_bytes(ids))
+    };
+    let ids = [
+        first(&world, 2),
+        first(&world, 3),
+        entry(0, Timestamp::UNIX_EPOCH).id,
+    ];
+    world.restart();
+    assert_eq!(world.holds(ids), [true; 3]);
+    world.page(1, 1).await;
+    let kept = [false, true, true];
+    assert_eq!(world.holds(ids), kept);
+    world.restart();
+    assert_eq!(world.holds(ids), kept);
+    // Entries that are not newer than these may have been known, and are not counted again.
+    assert_eq!(world.opened().pruned, Timestamp::from_second(1).ok());
+}
