@@ -97,13 +97,14 @@ impl Tail {
             };
             entry
         });
-        let cursor = ids.last().map(u64::to_string);
+        // Of a page that the API has filtered to nothing, any other.
+        let cursor = ids.last().map_or(self.at.to_string(), u64::to_string);
         let mut page = Page {
             entries: entries.collect(),
-            end: cursor.filter(|_| !matches!(below, Nothing)),
+            end: Some(cursor).filter(|_| !matches!(below, Nothing)),
             has_more: matches!(below, More),
             now: time(NOW),
-            as_of: time(NOW),
+            as_of: time(self.at),
             requested_at: time(self.at),
             at: time(self.at),
         };
@@ -241,6 +242,12 @@ fn a_walk_is_given_up_after_a_day_and_a_hundred_failures_with_a_gap() {
         let last = tail.given_up_after(Task::History, seconds, 300);
         assert_eq!(last, Some(expected), "{seconds} s");
         assert!(tail.walks.request(Task::History).is_none());
+        // The first page of it.
+        let start = Start::At(time(500));
+        let mut tail = Tail::new(Limits { start, ..limits() });
+        tail.page(Task::Sweep, (991..=1000).rev(), More);
+        let last = tail.given_up_after(Task::History, seconds, 300);
+        assert_eq!(last, Some(expected), "{seconds} s");
     }
 }
 
@@ -432,6 +439,11 @@ fn changed_filters_begin_with_a_first_sync_and_what_came_meanwhile_is_history() 
         assert!(answers < 10);
     }
     assert!(!tail.walks.state.is_history_complete());
+    // A listing of one page has no history.
+    let mut tail = Tail::with_history();
+    tail.walks = Walks::new(tail.walks.state, limits(), None, "others");
+    tail.page(Task::Sweep, [1030, 1020], Nothing);
+    assert!(tail.walks.state.is_history_complete());
 }
 
 #[test]
@@ -447,14 +459,19 @@ fn history_goes_on_below_the_first_sync() {
     assert_eq!(tail.below(Task::History), Some(991));
     assert_eq!(tail.walks.waiting_since(), Some(time(NOW)));
     // An inclusive cursor, and an entry before the start. Newer entries are no history.
-    let step = tail.page(Task::History, [991, 990, 500, 499, 1001], Nothing);
+    let step = tail.page(Task::History, [992, 991, 990, 500, 499, 1001], Nothing);
     assert_eq!(step.problem, Some(Problem::EndsEarly));
-    let step = tail.page(Task::History, [991, 990, 500, 499, 1001], Perhaps);
+    let step = tail.page(Task::History, [992, 991, 990, 500, 499, 1001], Perhaps);
     let taken: Vec<usize> = step.take.iter().map(|(index, _)| *index).collect();
-    assert_eq!(taken, [1, 2]);
+    assert_eq!(taken, [2, 3]);
     tail.page(Task::History, [], Nothing);
     assert!(tail.walks.state.is_history_complete());
     assert_eq!(tail.walks.waiting_since(), None);
+    // The newest entry again, because the first page had no other.
+    let mut tail = Tail::new(Limits { start, ..limits() });
+    tail.page(Task::Sweep, [1000], More);
+    let step = tail.page(Task::History, [1000, 999], More);
+    assert_eq!((step.problem, step.take.len()), (None, 1));
 }
 
 #[test]
@@ -483,19 +500,30 @@ fn history_ends_after_many_entries_in_a_row_that_are_too_old() {
     assert!(tail.walks.request(Task::History).is_none());
 }
 
+/// Ids of history are not kept.
 #[test]
-fn a_history_that_begins_again_takes_nothing_twice_or_newer() {
+fn a_history_that_begins_again_takes_nothing_twice_but_its_last_page() {
     let mut tail = Tail::with_history();
-    tail.fail(Task::History, Cause::Rejected);
-    assert_eq!(tail.below(Task::History), None);
-    let step = tail.page(Task::History, (995..=1005).rev(), More);
-    assert!(step.take.is_empty(), "{:?}", step.take);
-    // Its last page may come again.
-    let step = tail.page(Task::History, (985..995).rev(), More);
-    let newest = step.take.iter().map(|(index, _)| 994 - *index).max();
-    assert!(newest <= Some(990), "{newest:?}");
-    let step = tail.page(Task::History, (970..985).rev(), More);
-    assert_eq!(step.take.len(), 15);
+    for last in [971, 961] {
+        tail.page(Task::History, (last..last + 10).rev(), More);
+        tail.fail(Task::History, Cause::Rejected);
+        assert_eq!(tail.below(Task::History), None);
+        let step = tail.page(Task::History, (990..=1005).rev(), More);
+        assert_eq!(step.take, []);
+        let step = tail.page(Task::History, (last + 5..990).rev(), More);
+        assert_eq!(step.take.len(), 5);
+    }
+    let step = tail.page(Task::History, (955..966).rev(), More);
+    assert_eq!(step.take.len(), 11);
+}
+
+#[test]
+fn history_that_goes_on_is_not_given_up() {
+    let mut tail = Tail::with_history();
+    tail.given_up_after(Task::History, DAY, 99);
+    tail.page(Task::Sweep, [1000], More);
+    tail.page(Task::History, (971..=980).rev(), More);
+    assert_eq!(tail.given_up_after(Task::History, 1, 200), None);
 }
 
 #[test]
@@ -536,24 +564,64 @@ fn what_a_sweep_leaves_out_is_taken_by_a_pass_down_to_the_mark() {
     let mut tail = Tail::synced();
     tail.page(Task::Sweep, (1150..1160).rev().chain([1000]), More);
     // They came late, below what is settled.
-    let step = tail.page(Task::Pass, [1159, 1100, 1050], More);
-    assert_eq!(step.take, [(1, Disposition::Late), (2, Disposition::Late)]);
+    // What was dated in the past and came on top is left to the next sweep.
+    let step = tail.page(Task::Pass, [970, 1159, 1100, 1050], More);
+    assert_eq!(step.take, [(2, Disposition::Late), (3, Disposition::Late)]);
     // Entries that are not newer than the first sync are history.
-    tail.known.remove(&999);
+    tail.known.retain(|id, _| *id > 1000);
     let step = tail.page(Task::Pass, [1001, 1000, 999], More);
     assert_eq!(step.take, [(0, Disposition::Late)]);
+    // After 20 older ones it has gone far enough.
+    tail.page(Task::Pass, (972..=989).rev(), More);
     assert!(tail.is_in_pass());
-    // It has gone far enough.
-    tail.page(Task::Pass, (975..=990).rev(), More);
-    assert!(tail.is_in_pass());
-    let step = tail.page(Task::Pass, (955..975).rev(), More);
+    let step = tail.page(Task::Pass, [971], More);
     assert!(!tail.is_in_pass());
     // The next one goes down to the window before the newest entry of this one.
-    assert_eq!(tail.walks.state.mark, Some(time(1059)));
     let prune = step.prune.unwrap();
     assert_eq!(prune.before, time(1059));
-    let met = [1100, 1059, 1050, 1000].map(|id| prune.met.contains(&EventId(id)));
-    assert_eq!(met, [false, false, true, true]);
+    let met = [1100, 1050, 1000].map(|id| prune.met.contains(&EventId(id)));
+    assert_eq!(met, [false, true, true]);
+    let step = tail.page(Task::Pass, [1159, 1060, 1059, 1058], More);
+    assert_eq!(step.take, [(1, Disposition::Late), (2, Disposition::Late)]);
+}
+
+#[test]
+fn a_pass_takes_all_that_a_cut_sweep_left_out_whatever_its_date() {
+    let mut tail = Tail::synced();
+    let newest = (1150..1160).rev();
+    tail.page(Task::Sweep, newest.clone().chain([1000]), More);
+    tail.page(Task::Pass, newest.chain((950..=1000).rev()), More);
+    assert!(!tail.is_in_pass());
+    tail.at += 10;
+    tail.page(Task::Sweep, [1300], Nothing);
+    assert!(tail.walks.needs_pass());
+    // Below the edge it takes nothing that is older than the mark.
+    let step = tail.page(Task::Pass, [1300, 1050, 1159, 1051], More);
+    assert_eq!(step.take, [(1, Disposition::Live)]);
+}
+
+/// `orgdata_audit_complete_through` is when the top was read, not when the last page came.
+#[test]
+fn what_was_listed_when_a_pass_or_a_sweep_began_is_complete_when_it_ends() {
+    let mut tail = Tail::synced();
+    let through = |tail: &mut Tail, task, ids: &[u64], below| {
+        tail.at += 10;
+        tail.page(task, ids.iter().copied(), below);
+        let through = tail.walks.state.complete_through.unwrap();
+        through.duration_since(time(NOW)).as_secs()
+    };
+    for (task, ids, below, expected) in [
+        (Task::Sweep, &[1002, 1001][..], More, 0),
+        (Task::Sweep, &[1000], More, 10),
+        (Task::Sweep, &[1300], Nothing, 10),
+        (Task::Pass, &[1300, 1299], More, 10),
+        (Task::Sweep, &[1300], More, 10),
+        (Task::Pass, &[1002, 1001, 1000], Perhaps, 10),
+        (Task::Pass, &[], Nothing, 40),
+        (Task::Sweep, &[1300], More, 80),
+    ] {
+        assert_eq!(through(&mut tail, task, ids, below), expected, "{ids:?}");
+    }
 }
 
 #[test]
@@ -578,6 +646,7 @@ fn an_empty_listing_is_believed_the_second_time_in_a_row() {
         assert!(!tail.walks.is_sweeping());
         assert_eq!(tail.walks.state.was_empty, was_empty);
         assert_eq!(step.must_save, was_empty);
+        assert!(!step.is_cut && !tail.walks.needs_pass());
     }
     // What comes then is no reason to look for what was there before.
     let step = tail.page(Task::Sweep, [1200], Nothing);
@@ -588,4 +657,41 @@ fn an_empty_listing_is_believed_the_second_time_in_a_row() {
     tail.page(Task::Sweep, [1000], Nothing);
     tail.page(Task::Sweep, [], Nothing);
     assert!(!tail.walks.state.was_empty);
+    // What was below the entries of a sweep that did not end may be lost.
+    let mut tail = Tail::synced();
+    tail.page(Task::Sweep, [1005, 1004], More);
+    tail.fail(Task::Sweep, Cause::Rejected);
+    for is_cut in [false, true] {
+        let step = tail.page(Task::Sweep, [], Nothing);
+        assert_eq!((step.is_cut, step.settles), (is_cut, is_cut));
+    }
+}
+
+/// Otherwise a crash would forget it.
+#[test]
+fn the_end_of_a_sweep_is_stored_if_it_changes_anything() {
+    let mut tail = Tail::synced();
+    let step = tail.page(Task::Sweep, [1000], More);
+    assert!(step.settles && !step.must_save);
+    tail.page(Task::Sweep, [1002, 1001], More);
+    let step = tail.page(Task::Sweep, [1000], More);
+    assert!(step.settles && step.must_save && step.take.is_empty());
+    for page in 1..=10 {
+        tail.at += 1;
+        let step = tail.page(Task::Sweep, [], More);
+        assert_eq!((step.is_cut, step.must_save), (page == 10, page == 10));
+    }
+}
+
+#[test]
+fn what_is_not_newer_than_a_pruned_id_is_not_counted() {
+    let mut tail = Tail::synced();
+    for newest in [None, Some(time(1005)), Some(time(1003)), None] {
+        tail.walks.pruned(newest);
+    }
+    let step = tail.page(Task::Sweep, [1006, 1005, 1000], More);
+    assert_eq!(
+        step.take,
+        [(0, Disposition::Live), (1, Disposition::Backdated)]
+    );
 }
