@@ -149,7 +149,7 @@ fn bad(records: usize) -> impl Strategy<Value = Vec<(usize, Reason)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 100, ..ProptestConfig::with_cases(500) })]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn a_good_record_arrives_once_and_only_a_bad_one_is_a_dead_letter(

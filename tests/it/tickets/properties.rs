@@ -395,7 +395,6 @@ fn a_snapshot_is_the_truth_or_says_that_it_may_not_be() {
         cases: asked.as_ref().map_or(300, |cases| cases.parse().unwrap()),
         rng_seed: asked.map_or(RngSeed::Fixed(1), |_| RngSeed::Random),
         failure_persistence: Some(Box::new(regressions)),
-        max_shrink_iters: 3000,
         source_file: Some(file!()),
         ..Config::default()
     };
