@@ -193,6 +193,7 @@ async fn shows_two_organizations(program: &str) {
         ("$instance", address.as_str()),
         ("$quiet_from", &begin),
         ("$quiet_until", &end),
+        ("$__range_s", "7200"),
         ("$__range", "7200s"),
     ];
     let without = "Why a loop fails,Firing alerts,Certificates expire in";

@@ -54,27 +54,13 @@ async fn a_restart_stays_one_series() {
     };
     // The pod before and after a restart. Nothing listens there.
     let pods = ["127.0.0.1:1", "127.0.0.2:1"].map(found);
-    for (objects, kind, endpoints) in [
-        (
-            documents(&manifest("standalone")),
-            "PodMonitor",
-            "podMetricsEndpoints",
-        ),
-        (
-            documents(&manifest("sidecar")),
-            "PodMonitor",
-            "podMetricsEndpoints",
-        ),
-        (
-            helm::example("pod-monitor"),
-            "PodMonitor",
-            "podMetricsEndpoints",
-        ),
-        (
-            helm::example("service-monitor"),
-            "ServiceMonitor",
-            "endpoints",
-        ),
+    let pod = ("PodMonitor", "podMetricsEndpoints");
+    let service = ("ServiceMonitor", "endpoints");
+    for (objects, (kind, endpoints)) in [
+        (documents(&manifest("standalone")), pod),
+        (documents(&manifest("sidecar")), pod),
+        (helm::example("pod-monitor"), pod),
+        (helm::example("service-monitor"), service),
     ] {
         let relabelings = relabelings(&object(&objects, kind, NAME)["spec"][endpoints][0]);
         let job = json!({ "job_name": "orgdata/orgdata-exporter", "relabel_configs": relabelings, "static_configs": pods });

@@ -1,6 +1,5 @@
 //! A month in an hour: the clock of the service runs 720 times as fast as ours. `SOAK_MINUTES` says how long it takes, by default one minute.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -8,7 +7,6 @@ use orgdata_simulator::{ClockSource, Config, Scope};
 
 use crate::support::binary::{event_counts, exporter};
 use crate::support::collector_peer::{Peer, Reply, record_id};
-use crate::support::files::text;
 use crate::support::parts::{Prometheus, number};
 use crate::support::service::spawn;
 
@@ -112,16 +110,6 @@ async fn a_month_changes_neither_memory_nor_files_and_every_number_is_true() {
     seen.values_mut().for_each(|value| *value = value.round());
     seen.retain(|_, value| *value > 0.0);
     assert_eq!(seen, event_counts(&truth));
-    let mut tickets: BTreeMap<Vec<String>, f64> = BTreeMap::new();
-    for ticket in service.tickets() {
-        let labels = ["state", "type"].map(|field| text(&ticket[field]));
-        *tickets.entry(labels.to_vec()).or_default() += 1.0;
-    }
-    let labels = ["state", "ticket_type"];
-    assert_eq!(
-        prometheus.by(&labels, "orgdata_tickets > 0", None).await,
-        tickets
-    );
 
     let day = 86_400 / u64::from(SPEED);
     let days = 60 * minutes / day;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::data;
 use crate::query::{Query, issue};
-use crate::readings::{ExpiredReading, Readings};
+use crate::readings::Readings;
 use crate::world::{Key, Row, World};
 
 /// The parameters with one value.
@@ -44,8 +44,7 @@ pub(crate) fn page(
     let oldest_valid = readings
         .cursor_ttl
         .map_or(i64::MIN, |ttl| now - ttl as i64 * 1000);
-    let mut is_expired = false;
-    let mut cursor = |name: &str| {
+    let cursor = |name: &str| {
         let Some(text) = query.get(name) else {
             return Ok(None);
         };
@@ -53,21 +52,14 @@ pub(crate) fn page(
         let Some((key, issued)) = read_cursor(text) else {
             return Err(rejected);
         };
-        let is_gone = readings.row_cursors && !world.rows.iter().any(|row| row.key == key);
-        is_expired |= issued < oldest_valid;
-        match readings.expired {
-            ExpiredReading::Rejected if is_expired => Err(rejected),
-            _ if is_gone => Err(rejected),
-            ExpiredReading::Newest if is_expired => Ok(None),
-            _ => Ok(Some(key)),
+        match issued < oldest_valid {
+            true if readings.expired_is_newest => Ok(None),
+            true => Err(rejected),
+            false => Ok(Some(key)),
         }
     };
     let (before, after) = (cursor("before")?, cursor("after")?);
     let filter = Filter::parse(query, world)?;
-    let limit = match readings.expired {
-        ExpiredReading::Empty if is_expired => 0,
-        _ => limit,
-    };
 
     let rows = &world.rows[..world.rows.len().saturating_sub(readings.behind)];
     let below = |key, inclusive| world.count_below(key, inclusive).min(rows.len());
@@ -90,14 +82,7 @@ pub(crate) fn page(
     let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
     // Without a time limit, a place has one cursor.
     let issued = readings.cursor_ttl.map_or(0, |_| now);
-    let cursor = |key: Key| {
-        let created = key.created;
-        let number = match readings.time_cursors {
-            true => u64::MAX,
-            false => key.number,
-        };
-        write_cursor(Key { created, number }, issued)
-    };
+    let cursor = |key: Key| write_cursor(key, issued);
     let start_cursor = newest.map(cursor);
     let mut body = json!({
         // Set below, because the macro copies what it is given.

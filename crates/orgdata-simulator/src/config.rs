@@ -119,36 +119,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::fault::FaultKind;
 
     #[derive(Debug, Parser)]
     struct Cli {
         #[command(flatten)]
-        args: Args,
-    }
-
-    fn parse(flags: &[&str]) -> Result<Config, String> {
-        let parsed = Cli::try_parse_from(["simulate"].iter().chain(flags));
-        let config = parsed.map(|cli| cli.args.config);
-        config.map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn flags_reach_the_configuration() {
-        let config = parse(&[
-            "--api-key=a=tickets:read",
-            "--api-key=b",
-            "--history-span=2h",
-            "--fault=status=500",
-            "--fault=hang",
-        ])
-        .unwrap();
-        assert_eq!(
-            (config.keys.len(), config.history_span.as_secs()),
-            (2, 7200)
-        );
-        assert_eq!(config.faults.len(), 2);
-        assert_eq!(config.faults[1].kind, FaultKind::Hang);
+        _args: Args,
     }
 
     #[test]
@@ -163,7 +138,8 @@ mod tests {
             ("--listen", "here"),
             ("--api-key", "=x"),
         ] {
-            let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
+            let flags = ["simulate", &format!("{flag}={value}")];
+            let error = Cli::try_parse_from(flags).unwrap_err().to_string();
             assert!(error.contains(flag) && error.contains(value), "{error}");
         }
     }

@@ -186,26 +186,3 @@ pub(crate) mod duration {
         humantime::parse_duration(text).map_err(|error| error.to_string())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kind_is_written_as_text_and_as_json() {
-        for (text, written) in [
-            ("status=503", r#"{"status":503}"#),
-            ("hang", r#""hang""#),
-            ("retry-after=null", r#"{"retry-after":null}"#),
-            ("retry-after=9", r#"{"retry-after":9}"#),
-            ("retry-after=1m", r#"{"retry-after":"1m"}"#),
-            ("delay=60s", r#"{"delay":"1m"}"#),
-            ("poison=ab", r#"{"poison":"ab"}"#),
-        ] {
-            let fault: Fault = text.parse().unwrap();
-            let json = serde_json::to_value(&fault).unwrap();
-            assert_eq!(json["kind"].to_string(), written);
-            assert_eq!(serde_json::from_value::<Fault>(json).unwrap(), fault);
-        }
-    }
-}

@@ -32,7 +32,7 @@ pub use crate::clock::ClockSource;
 pub use crate::config::{Args, Config};
 pub use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 pub use crate::fields::{Fields, NotFound};
-pub use crate::readings::{ExpiredReading, KeyReading, Readings, TimeForm, TotalCount};
+pub use crate::readings::{KeyReading, Readings, TimeForm, TotalCount};
 pub use crate::server::{Running, serve};
 pub use crate::sim::{Hook, RequestInfo, Requests, Simulator};
 pub use crate::truth::{Mark, Scope, Served, Truth};

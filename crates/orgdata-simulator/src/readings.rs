@@ -1,6 +1,6 @@
 //! How the specification is read where it is ambiguous, where a client has to cope with more than one reading.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -18,26 +18,16 @@ pub struct Readings {
     pub key: KeyReading,
     /// Whether filters apply to a page after it was cut, so that it may be empty with more below.
     pub filter_after_limit: bool,
-    /// Whether a cursor is a pointer to its row, and is rejected once that is deleted.
-    pub row_cursors: bool,
-    /// Whether a cursor is only a time, and names all entries of it.
-    pub time_cursors: bool,
     /// The number of newest entries that a page does not show, because a replica is behind.
     pub behind: usize,
     /// The number of seconds for which a cursor is valid.
     pub cursor_ttl: Option<u64>,
-    /// What happens to a cursor that is older than that.
-    pub expired: ExpiredReading,
+    /// Whether a cursor that is older than that leads to the newest page instead of a validation error.
+    pub expired_is_newest: bool,
     /// Whether the items of a page are listed oldest first.
     pub oldest_first: bool,
     /// How an entry's times are written.
     pub times: TimeForm,
-    /// The number of hours by which they are ahead, as if they were local ones.
-    pub zone_hours: i64,
-    /// The number of seconds by which one node's clock is ahead, which creates two of five entries.
-    pub node_ahead: i64,
-    /// The number of newest entries that are kept.
-    pub keep: Option<u64>,
     /// The number of seconds by which `Date` is ahead.
     pub date_ahead: i64,
     /// Whether tickets are listed oldest first, so that a removed one shifts the offsets behind it. Otherwise the newest one
@@ -58,19 +48,6 @@ pub enum KeyReading {
     CreatedAt,
     /// By arrival: a late entry is listed on top, with an older `createdAt`.
     Arrival,
-}
-
-/// What happens to a cursor that is no longer valid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ExpiredReading {
-    /// A validation error.
-    #[default]
-    Rejected,
-    /// A page without items and cursors.
-    Empty,
-    /// The newest page.
-    Newest,
 }
 
 /// How an entry's times are written.
@@ -117,13 +94,12 @@ impl Readings {
 
     /// Writes the times of an entry in their form.
     pub(crate) fn write_times(&self, entry: &mut Value) {
-        if (self.times, self.zone_hours) == (TimeForm::Iso, 0) {
+        if self.times == TimeForm::Iso {
             return;
         }
         for field in ["occurredAt", "createdAt", "updatedAt"] {
             let time: Option<Timestamp> = entry[field].as_str().and_then(|time| time.parse().ok());
-            let ahead = SignedDuration::from_hours(self.zone_hours);
-            if let Some(time) = time.and_then(|time| time.checked_add(ahead).ok()) {
+            if let Some(time) = time {
                 entry[field] = self.times.write(time);
             }
         }

@@ -140,8 +140,7 @@ impl Simulator {
         let newest = newest.map_or(i64::MIN, |row| row.key.created);
         for i in (0..count).rev() {
             let at = now.saturating_sub_unsigned(i).max(newest).min(now);
-            let created = state.world.dated(at, &state.readings);
-            state.world.insert(created, None);
+            state.world.insert(at, None);
         }
     }
 
@@ -172,11 +171,6 @@ impl Simulator {
         }
     }
 
-    /// Removes the entries with these ids and returns how many there were.
-    pub fn delete(&self, ids: &[String]) -> usize {
-        self.state().world.delete(ids)
-    }
-
     /// Gives the organization another name, also in the entries that are there.
     pub fn rename(&self, name: &str) {
         name.clone_into(&mut self.state().world.organization_name);
@@ -185,13 +179,6 @@ impl Simulator {
     /// Removes all but the newest `keep` entries.
     pub fn retain(&self, keep: u64) {
         self.state().world.retain(keep as usize);
-    }
-
-    /// Removes the newest `drop` entries, like a restore from a backup.
-    pub fn restore(&self, drop: u64) {
-        let world = &mut self.state().world;
-        let kept = world.rows.len().saturating_sub(drop as usize);
-        world.removed.extend(world.rows.drain(kept..));
     }
 
     /// Adds a ticket, created now unless given otherwise, and returns its id.
@@ -280,8 +267,8 @@ impl Simulator {
     /// Returns the state at this moment. It must not be held while another method is called.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
-        let (now, readings) = (self.clock.now(), state.readings);
-        state.world.sync(now, &readings);
+        let now = self.clock.now();
+        state.world.sync(now);
         state.tickets.sync(now);
         state
     }

@@ -12,7 +12,7 @@ use crate::data;
 use crate::dice::{Purpose, hash};
 use crate::entry;
 use crate::fields::Fields;
-use crate::readings::{KeyReading, Readings};
+use crate::readings::KeyReading;
 
 /// One in so many groups of four entries of the history shares one moment.
 const SHARED: u64 = 16;
@@ -85,23 +85,13 @@ impl World {
         (self.rate, self.live_at) = (rate, self.live_at.max(now as f64));
     }
 
-    /// Adds the live entries that are due, and removes those that are not kept.
-    pub(crate) fn sync(&mut self, now: i64, readings: &Readings) {
+    /// Adds the live entries that are due.
+    pub(crate) fn sync(&mut self, now: i64) {
         let period = 1000.0 / self.rate;
         while self.live_at + period <= now as f64 {
             self.live_at += period;
-            self.insert(self.dated(self.live_at as i64, readings), None);
+            self.insert(self.live_at as i64, None);
         }
-        if let Some(keep) = readings.keep {
-            self.retain(keep as usize);
-        }
-    }
-
-    /// Returns `createdAt` of the next entry, which is created at this time.
-    pub(crate) fn dated(&self, at: i64, readings: &Readings) -> i64 {
-        let is_ahead = hash(self.seed, Purpose::Time, self.next_number, 1) % 5 < 2;
-        let ahead = if is_ahead { readings.node_ahead } else { 0 };
-        at.saturating_add(ahead * 1000)
     }
 
     /// Adds an entry that was created at this time, with some fields given.
@@ -121,19 +111,6 @@ impl World {
             let rank = self.rank(row.key);
             rank < key || (inclusive && rank == key)
         })
-    }
-
-    /// Removes the entries with these ids and returns their number.
-    pub(crate) fn delete(&mut self, ids: &[String]) -> usize {
-        let is_kept = |row: &Row| {
-            let entry = self.entry(row);
-            !ids.iter().any(|id| entry["id"] == **id)
-        };
-        let (kept, gone) = self.rows.iter().cloned().partition(is_kept);
-        let count = Vec::len(&gone);
-        self.rows = kept;
-        self.removed.extend(gone);
-        count
     }
 
     /// Removes the oldest entries up to the newest `keep`.

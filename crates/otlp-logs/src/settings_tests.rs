@@ -280,20 +280,12 @@ fn the_environment_wins_over_the_own_resource() {
 
 #[test]
 fn loopback_is_an_address_or_localhost() {
-    for (host, expected) in [
-        ("127.0.0.1", true),
-        ("127.9.9.9", true),
-        ("[::1]", true),
-        ("localhost", true),
-        ("127.evil.example", false),
-        ("x.localhost", false),
-        ("10.0.0.1", false),
-    ] {
-        assert_eq!(
-            plain(&format!("http://{host}:4318")).is_loopback(),
-            expected,
-            "{host}"
-        );
+    let is_loopback = |host: &str| plain(&format!("http://{host}:4318")).is_loopback();
+    for host in ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"] {
+        assert!(is_loopback(host), "{host}");
+    }
+    for host in ["127.evil.example", "x.localhost", "10.0.0.1"] {
+        assert!(!is_loopback(host), "{host}");
     }
 }
 

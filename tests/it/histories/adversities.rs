@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{
-    Config, ExpiredReading, Fault, FaultKind, Fields, KeyReading, Readings, Simulator,
+    Config, Fault, FaultKind, Fields, KeyReading, Readings, Simulator,
 };
 
 use super::{History, add_dated, hours};
@@ -103,7 +103,7 @@ async fn an_entry_that_cannot_be_read_stops_nothing_else() {
 #[tokio::test]
 async fn a_listing_that_leads_back_to_its_top_is_read_once_it_no_longer_does() {
     let to_top = |it: &mut Readings| {
-        (it.expired, it.cursor_ttl) = (ExpiredReading::Newest, Some(0));
+        (it.expired_is_newest, it.cursor_ttl) = (true, Some(0));
     };
     let mut history = History::of(1000, readings(to_top)).await;
     history.before = Some(1000);

@@ -48,7 +48,6 @@ async fn commands_change_the_simulator_and_show_what_is_set() {
             json!("2030-01-01T01:00:00Z"),
         ),
         (json!({ "rate": 10 }), "/rate", json!(10.0)),
-        (json!({ "advance": "10s" }), "/events", json!(113)),
         (
             json!({ "readings": readings }),
             "/readings/total-count/off",
@@ -68,11 +67,7 @@ async fn commands_change_the_simulator_and_show_what_is_set() {
     assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
     assert_eq!(audit(&sim, "").await["items"].as_array().unwrap().len(), 3);
     let (_, requests) = get(&sim, "/control/requests").await;
-    assert_eq!(
-        (&requests["audit"], &requests["tickets"]),
-        (&json!(1), &json!(2))
-    );
-    assert_eq!(get(&sim, "/control/").await.1["statuses"]["500"], 1);
+    assert_eq!(requests["statuses"]["500"], 1);
 }
 
 #[tokio::test]
@@ -80,10 +75,6 @@ async fn a_wrong_command_is_rejected_with_the_reason() {
     let sim = with_history(10, |_| ()).await;
     for (command, reason) in [
         (json!({ "evnts": 5 }), "evnts"),
-        (json!({ "events": "x" }), "string \"x\""),
-        (json!({}), "expected value"),
-        (json!({ "entry": { "dealid": 5 } }), "dealid"),
-        (json!({ "late": { "count": 5 } }), "behind"),
         (
             json!({ "late": { "count": 5, "behind": "soon" } }),
             "number",
