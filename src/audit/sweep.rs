@@ -324,11 +324,13 @@ impl Walks {
 
     /// Returns the next request of a task; `None` if it has none. A pass that is not under way begins.
     pub(super) fn request(&self, task: Task) -> Option<Request> {
-        let is_idle = task == Task::History && self.state.histories.is_empty();
+        let before = self.walk(task).and_then(|walk| walk.cursor.clone());
+        // A history that begins at the top waits until something is listed.
+        let is_empty = before.is_none() && self.state.was_empty;
+        let is_idle = task == Task::History && (self.state.histories.is_empty() || is_empty);
         if is_idle || (task != Task::Sweep && self.is_sweeping()) {
             return None;
         }
-        let before = self.walk(task).and_then(|walk| walk.cursor.clone());
         let limit = match (task, &before) {
             (Task::Sweep, None) => self.top_limit,
             (Task::Sweep, Some(_)) => self.limits.page_size,
@@ -512,10 +514,15 @@ impl Walks {
             Some(mark) => Some(mark),
             None => (self.limits.start).from(self.limits.created_at.min(page.now)),
         };
+        // A history under way will not take what is known from here on.
+        let is_history = |at: Timestamp| {
+            let mut histories = state.histories.iter();
+            from.is_some_and(|from| at >= from)
+                || histories.any(|history| (history.from..=history.reached).contains(&at))
+        };
         for (index, entry) in page.entries.iter().enumerate() {
             if entry.seen == Seen::Unknown {
-                let is_wanted = from.is_some_and(|from| entry.at >= from);
-                let taken = if is_wanted {
+                let taken = if is_history(entry.at) {
                     Disposition::History
                 } else {
                     Disposition::Ignored
@@ -523,11 +530,15 @@ impl Walks {
                 step.take.push((index, taken));
             }
         }
-        match (&page.end, from) {
-            (None, _) => state.histories.clear(),
-            (Some(end), Some(from)) if from < watermark => state.histories.push(History {
+        let is_empty = page.entries.is_empty() && page.end.is_none();
+        if page.end.is_none() && !is_empty {
+            // It is the whole listing.
+            state.histories.clear();
+        } else if let Some(from) = from.filter(|from| *from < watermark) {
+            // After an empty page it begins at the top, once something is listed.
+            state.histories.push(History {
                 walk: Walk {
-                    cursor: Some(end.clone()),
+                    cursor: page.end.clone(),
                     cursor_at: page.requested_at,
                     has_more: page.has_more,
                     last: page.entries.last().map(|entry| (entry.at, entry.id)),
@@ -539,21 +550,19 @@ impl Walks {
                 since: page.at,
                 trouble: Trouble::none(page.at),
                 ..History::default()
-            }),
-            _ => {}
+            });
         }
         state.is_synced = true;
         state.oldest_synced = page.end.as_ref().and_then(|_| times().min());
         state.watermark = state.watermark.max(Some(watermark));
         state.mark = state.mark.max(Some(watermark));
-        let was_empty = page.entries.is_empty() && page.end.is_none();
         self.sweep = Some(Sweep {
             as_of: page.as_of,
             ..Sweep::default()
         });
         self.learn(page, step);
         self.settle(false, page.at, step);
-        self.state.was_empty = was_empty;
+        self.state.was_empty = is_empty;
         step.must_save = true;
     }
 
@@ -726,7 +735,10 @@ impl Walks {
         self.state.pass = None;
         self.state.mark = self.state.mark.max(Some(reaches));
         self.state.complete_through = self.state.complete_through.max(Some(as_of));
-        step.prune = self.met.take().map(|met| Prune {
+        // A history after a change of the filters must not take again what was known before.
+        let met = self.met.take();
+        let met = met.filter(|_| self.state.histories.is_empty());
+        step.prune = met.map(|met| Prune {
             before: reaches,
             met,
         });

@@ -3,7 +3,7 @@
 //! The API lists by creation or by arrival, with entries dated ahead; its cursors are inclusive or not, positions or pointers to rows that
 //! may be deleted; pages are capped, or filtered after they were cut; entries come late, or dated in the past on top, are deleted, or disappear
 //! with age; pages fail for a while or are empty by accident, the first one too; cursors expire and are refused, answered with nothing, or with
-//! the newest page. The exporter crashes before or after any request and any commit, and is off for longer than the window.
+//! the newest page. The exporter crashes before or after any request and any commit, is off for longer than the window, and gets other filters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -100,6 +100,9 @@ struct World {
     gaps: u32,
     cuts: u32,
     walks: Walks,
+    /// The filters in use, and what decides whether they change: not the other numbers, so that kept seeds stay what they were.
+    filters: String,
+    changes: Option<Rng>,
     /// This machine's clock. Time passes by a second at each request.
     at: Timestamp,
 }
@@ -244,8 +247,14 @@ impl World {
         let [lossy, erasing, down, empties] =
             [0.15, 0.2, 0.3, 0.3].map(|probability| chance(&mut rng, probability));
         let stored = TailState::default();
+        let mut changes = Rng::with_seed(!seed);
+        if empties && chance(&mut changes, 0.3) {
+            api.empty_top = 1;
+        }
         Self {
             seed,
+            filters: String::new(),
+            changes: chance(&mut changes, 0.2).then_some(changes),
             glitches: pick(&mut rng, &[0, 0, 1, 2, 6]),
             rng,
             api,
@@ -320,7 +329,12 @@ impl World {
         let pruned = self.pruned.map(time);
         let stored = TailState::from_json(&self.stored.to_json()).unwrap();
         assert_eq!(stored, self.stored, "seed {}", self.seed);
-        self.walks = Walks::new(stored, self.limits.clone(), pruned, "");
+        if let Some(rng) = &mut self.changes
+            && chance(rng, 0.2)
+        {
+            self.filters = rng.u32(..).to_string();
+        }
+        self.walks = Walks::new(stored, self.limits.clone(), pruned, &self.filters);
     }
 
     /// One request of a task; reports whether it had one, and whether there was an answer that could be used.
@@ -398,7 +412,10 @@ impl World {
                 }
                 // After a lost cursor the last page of history comes again.
                 Disposition::History if before == Some(Disposition::History) => {}
-                _ => assert_eq!(before, None, "seed {seed}: {id} is taken twice"),
+                _ => assert_eq!(
+                    before, None,
+                    "seed {seed}: {id} is taken twice, as {taken:?}"
+                ),
             }
             self.taken.insert(id, taken);
         }
@@ -434,7 +451,8 @@ impl World {
     /// What was listed at the time that the tail claims to be complete through is taken, unless it came late or before the first sync. Settled
     /// entries dated ahead may hide others until the next pass, and an empty answer by accident looks like an empty listing.
     fn check_complete(&self) {
-        if self.api.ahead > 0 || self.empties {
+        let is_import = self.api.by_arrival && self.changes.is_some();
+        if self.api.ahead > 0 || self.empties || is_import {
             return;
         }
         let through = self.stored.complete_through;
@@ -576,8 +594,20 @@ impl World {
                 assert!(is_known, "seed {seed}: history missed {}", entry.id);
             }
         }
+        // With other filters, what came before is history.
+        let is_told = |id: &u64| self.taken.contains_key(id) || self.backdated.contains(id);
+        let came_since = |entry: &&Entry| entry.id > base && Some(time(entry.at)) > floor;
+        let since = self.api.visible().filter(came_since);
+        let mut since = since.map(|entry| entry.id);
+        let is_plain = !self.api.by_arrival && !self.api.sparse && self.api.ahead == 0;
+        if self.changes.is_some() && is_plain {
+            let is_silent = |id: &u64| !self.api.below.contains(id) && !is_told(id);
+            let silent = since.find(is_silent);
+            assert_eq!(silent, None, "seed {seed}: not delivered");
+        }
         let lost = self.lost(base);
-        if !self.empties && !self.api.was_empty {
+        // A first page that is filtered after the cut may show nothing that could be missed.
+        if !self.empties && !self.api.was_empty && !self.api.sparse {
             assert!(
                 lost.is_empty() || self.gaps > 0,
                 "seed {seed}: no gap without {lost:?}"

@@ -420,15 +420,17 @@ fn changed_filters_begin_with_a_first_sync_and_what_came_meanwhile_is_history() 
     assert!(!tail.walks.is_sweeping());
     tail.walks = Walks::new(state, limits(), None, "others");
     assert!(tail.walks.is_sweeping() && !tail.walks.state.is_history_complete());
-    let step = tail.page(Task::Sweep, [1030, 1020, 1000, 900], More);
+    let step = tail.page(Task::Sweep, [1030, 1020, 1000, 900, 400], More);
     let expected = [
         (0, Disposition::History),
         (1, Disposition::History),
-        (3, Disposition::Ignored),
+        // The history of before was still to read it.
+        (3, Disposition::History),
+        (4, Disposition::Ignored),
     ];
     assert_eq!(step.take, expected);
     // Down to where the last pass had begun, and then the history of before, from its top.
-    assert_eq!(tail.below(Task::History), Some(900));
+    assert_eq!(tail.below(Task::History), Some(400));
     tail.page(Task::History, [], Nothing);
     tail.at += 60;
     let mut answers = 0;
@@ -444,6 +446,28 @@ fn changed_filters_begin_with_a_first_sync_and_what_came_meanwhile_is_history() 
     tail.walks = Walks::new(tail.walks.state, limits(), None, "others");
     tail.page(Task::Sweep, [1030, 1020], Nothing);
     assert!(tail.walks.state.is_history_complete());
+}
+
+#[test]
+fn history_after_an_empty_first_page_waits_until_something_is_listed() {
+    let start = Start::At(time(500));
+    let mut tail = Tail::new(Limits { start, ..limits() });
+    tail.page(Task::Sweep, [], Nothing);
+    assert!(tail.walks.state.is_synced && !tail.walks.state.is_history_complete());
+    assert!(tail.walks.request(Task::History).is_none());
+    tail.page(Task::Sweep, [900], Nothing);
+    tail.page(Task::Sweep, [900], Nothing);
+    let step = tail.page(Task::History, [900, 800, 400], Nothing);
+    assert_eq!(step.take, [(1, Disposition::History)]);
+    assert!(tail.walks.state.is_history_complete());
+}
+
+#[test]
+fn a_pass_prunes_nothing_while_a_history_is_read() {
+    let mut tail = Tail::with_history();
+    assert!(tail.page(Task::Pass, [1000], Nothing).prune.is_none());
+    let mut tail = Tail::synced();
+    assert!(tail.page(Task::Pass, [1000], Nothing).prune.is_some());
 }
 
 #[test]

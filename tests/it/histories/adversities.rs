@@ -47,6 +47,44 @@ async fn after_a_change_of_the_filters_what_came_meanwhile_is_delivered_and_not_
     }
 }
 
+/// The first page with other filters has entries that the history was still to read.
+#[tokio::test]
+async fn a_history_under_way_goes_on_with_other_filters() {
+    let mut history = History::of(0, Readings::default()).await;
+    add_typed(&history.service, 400);
+    history.before = Some(400);
+    history.service.on_request(Box::new(|request, _| {
+        request
+            .param("before")
+            .map(|_| "status=503".parse().unwrap())
+    }));
+    history
+        .start("--audit.start=oldest --api.page-size=20")
+        .await;
+    history.stop().await;
+    history.service.on_request(Box::new(|_, _| None));
+    let flags = "--audit.start=oldest --api.page-size=100 --audit.activity-types=TASK_COMPLETED";
+    history.start(flags).await;
+    history.has_history().await;
+    history.ends_with([0, 0, 0]).await;
+}
+
+/// The first answer of all is an empty page by accident.
+#[tokio::test]
+async fn an_empty_first_answer_ends_no_history() {
+    let mut history = History::of(300, Readings::default()).await;
+    history.service.on_request(Box::new(|request, _| {
+        (request.number == 1).then(|| Fault::new(FaultKind::EmptyPage))
+    }));
+    // A sweep takes its ten pages as if they had come just now.
+    history.before = Some(200);
+    history
+        .start("--audit.start=oldest --api.page-size=10")
+        .await;
+    history.has_history().await;
+    history.ends_with([0, 100, 0]).await;
+}
+
 #[tokio::test]
 async fn an_entry_dated_days_ahead_hides_nothing_after_an_outage() {
     let history = History::with(200, Readings::default(), "--audit.reread-interval=1h").await;
