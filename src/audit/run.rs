@@ -269,7 +269,9 @@ impl Tail {
         if !is_limited {
             self.metrics.api.violated(Violation::LimitExceeded);
             let (limit, entries) = (request.limit, answer.len());
-            tracing::warn!(loop = "audit", limit, entries, "a page has more entries than were requested");
+            if let Some(pages) = self.violations.should_log("a page is too long") {
+                tracing::warn!(loop = "audit", limit, entries, pages, "a page has more entries than were requested");
+            }
         }
         let is_large = answer.body().len() > self.ledger.max_page_bytes() && is_limited;
         if is_large && Walks::can_shrink(request) {

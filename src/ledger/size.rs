@@ -1,6 +1,7 @@
 //! How full the state file is, known without asking the file.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -23,6 +24,8 @@ pub(super) struct Size {
     /// Whether the records that wait are delivered.
     outbox: bool,
     wal: Option<PathBuf>,
+    /// How often the log could not be truncated.
+    blocked: AtomicU64,
 }
 
 // === impl Size ===
@@ -34,6 +37,7 @@ impl Size {
             page: (max / PAGE_SHARE).max(MIN_PAGE),
             outbox,
             wal: path.map(|path| with_suffix(path, "-wal")),
+            blocked: AtomicU64::default(),
         }
     }
 
@@ -98,9 +102,13 @@ impl Size {
         let is_blocked = file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         file.busy_timeout(BUSY)?;
         if is_blocked? {
-            tracing::warn!(
-                "a reader prevented WAL truncation; close other programs that have the state file open"
-            );
+            let attempts = self.blocked.fetch_add(1, Ordering::Relaxed) + 1;
+            if attempts.is_power_of_two() {
+                tracing::warn!(
+                    attempts,
+                    "a reader prevented WAL truncation; close other programs that have the state file open"
+                );
+            }
         }
         self.read(file, status)
     }
