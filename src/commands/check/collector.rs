@@ -73,6 +73,12 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
         return warning(format!("{connection}: {late}")).in_json(format!("{over}: {late}"));
     }
     let said = &rejection.message;
+    if matches!(reason, Reason::Unavailable | Reason::RateLimited) {
+        let said = format!(
+            "{connection} takes no {what} at present: {said}; check the collector and what is behind it"
+        );
+        return warning(said).in_json(anonymous);
+    }
     if !reason.is_about_connection() {
         let said = format!("{connection} is there, and answers a request without {what}: {said}");
         return good(said).in_json(format!("{anonymous}, so it is there"));

@@ -26,8 +26,12 @@ async fn its_answer_is_shown_with_what_to_do() {
         (HTTP, Reply::Silence, "warning: no answer within 2s"),
         (HTTP, http(404), "warning: HTTP 404 | path"),
         (HTTP, http(200), "warning: --otlp.protocol"),
+        (
+            "grpc",
+            status(Code::Unavailable),
+            "warning: Unavailable | takes no log records at present",
+        ),
         // These show that it is there.
-        ("grpc", status(Code::Unavailable), "good: Unavailable"),
         (HTTP, http(413), "good: HTTP 413"),
         (HTTP, Reply::Partial(1, "oops"), "good: accepts"),
     ] {
