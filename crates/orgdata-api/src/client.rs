@@ -40,7 +40,7 @@ const TIMES_IF_LIMITED: u32 = 4;
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The maximum size of a page in bytes, after decompression. A larger page is requested again in halves.
-const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
 /// The settings of a client.
 #[derive(Clone, Debug)]

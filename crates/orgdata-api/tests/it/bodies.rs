@@ -76,9 +76,9 @@ async fn an_endless_answer_is_cut_off() {
     let error = subject.failed().await;
     assert_eq!(
         error.to_string(),
-        "the answer is larger than 33554432 bytes"
+        "the answer is larger than 16777216 bytes"
     );
-    assert!(subject.reported().bytes < 34_000_000);
+    assert!(subject.reported().bytes < 18_000_000);
     // The same request would bring the same answer.
     assert_eq!(peer.count(), 1);
 }
