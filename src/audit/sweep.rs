@@ -333,7 +333,6 @@ impl Walks {
         }
         let limit = match (task, &before) {
             (Task::Sweep, None) => self.top_limit,
-            (Task::Sweep, Some(_)) => self.limits.page_size,
             _ => self.page_limits[task as usize],
         };
         Some(Request {

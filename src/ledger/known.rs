@@ -68,10 +68,6 @@ impl Known {
             self.unsettled.extend(ids);
         }
         if commit.settles {
-            // Move the smaller set.
-            if self.unsettled.len() > self.settled.len() {
-                std::mem::swap(&mut self.unsettled, &mut self.settled);
-            }
             self.settled.extend(self.unsettled.drain());
         }
         for id in &pruned.ids {
