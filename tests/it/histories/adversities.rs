@@ -98,14 +98,14 @@ async fn an_entry_dated_days_ahead_hides_nothing_after_an_outage() {
     history.ends_with([36, 0, 0]).await;
 }
 
-/// A page of a catch-up is an empty last one every other time, although the page before said that there is more.
+/// For some seconds a page of a catch-up is an empty last one every other time, although the page before said that there is more.
 #[tokio::test]
 async fn an_end_that_comes_and_goes_ends_nothing() {
     let mut history = History::of(1500, Readings::default()).await;
     history.before = Some(1500);
     history.service.on_request(Box::new(|request, _| {
         let is_below = request.param("before").is_some();
-        let is_empty = is_below && request.number.is_multiple_of(2);
+        let is_empty = is_below && request.number < 300 && request.number.is_multiple_of(2);
         is_empty.then(|| Fault::new(FaultKind::EmptyPage))
     }));
     history
