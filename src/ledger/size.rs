@@ -1,7 +1,7 @@
 //! How full the state file is, known without asking the file.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use super::file::with_suffix;
 use super::schema::WAL_BYTES;
 use super::{BUSY, Status};
+use crate::util::{Repeated, lock};
 
 /// A page of entries is at most this part of the limit.
 const PAGE_SHARE: u64 = 64;
@@ -25,7 +26,7 @@ pub(super) struct Size {
     outbox: bool,
     wal: Option<PathBuf>,
     /// How often the log could not be truncated.
-    blocked: AtomicU64,
+    blocked: Mutex<Repeated<()>>,
 }
 
 // === impl Size ===
@@ -37,7 +38,7 @@ impl Size {
             page: (max / PAGE_SHARE).max(MIN_PAGE),
             outbox,
             wal: path.map(|path| with_suffix(path, "-wal")),
-            blocked: AtomicU64::default(),
+            blocked: Mutex::default(),
         }
     }
 
@@ -102,8 +103,7 @@ impl Size {
         let is_blocked = file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         file.busy_timeout(BUSY)?;
         if is_blocked? {
-            let attempts = self.blocked.fetch_add(1, Ordering::Relaxed) + 1;
-            if attempts.is_power_of_two() {
+            if let Some(attempts) = lock(&self.blocked).should_log(()) {
                 tracing::warn!(
                     attempts,
                     "a reader prevented WAL truncation; close other programs that have the state file open"
