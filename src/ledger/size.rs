@@ -102,13 +102,11 @@ impl Size {
         file.busy_timeout(Duration::ZERO)?;
         let is_blocked = file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         file.busy_timeout(BUSY)?;
-        if is_blocked? {
-            if let Some(attempts) = lock(&self.blocked).should_log(()) {
-                tracing::warn!(
-                    attempts,
-                    "a reader prevented WAL truncation; close other programs that have the state file open"
-                );
-            }
+        if is_blocked? && let Some(attempts) = lock(&self.blocked).should_log(()) {
+            tracing::warn!(
+                attempts,
+                "a reader prevented WAL truncation; close other programs that have the state file open"
+            );
         }
         self.read(file, status)
     }
