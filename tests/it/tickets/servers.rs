@@ -59,3 +59,10 @@ async fn pages_that_do_not_come_are_requested_smaller() {
     assert_eq!(limits(first)[..3], [500, 62, 250]);
     assert!(limits(first)[2..].iter().all(|limit| *limit == 250));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_cannot_be_smaller_is_requested_once() {
+    let script = Script::new(|_| Err(Failure::Silence));
+    round(&script, 2).await.0.unwrap_err();
+    assert_eq!(script.requests().len(), 1);
+}
