@@ -209,6 +209,15 @@ impl Limits {
     }
 }
 
+// === impl Page ===
+
+impl Page<'_> {
+    /// Reports whether the listing is empty, or seems to be.
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.end.is_none()
+    }
+}
+
 // === impl Walk ===
 
 impl Walk {
@@ -529,8 +538,7 @@ impl Walks {
                 step.take.push((index, taken));
             }
         }
-        let is_empty = page.entries.is_empty() && page.end.is_none();
-        if page.end.is_none() && !is_empty {
+        if page.end.is_none() && !page.is_empty() {
             // It is the whole listing.
             state.histories.clear();
         } else if let Some(from) = from.filter(|from| *from < watermark) {
@@ -561,7 +569,7 @@ impl Walks {
         });
         self.learn(page, step);
         self.settle(false, page.at, step);
-        self.state.was_empty = is_empty;
+        self.state.was_empty = page.is_empty();
         step.must_save = true;
     }
 
@@ -657,8 +665,7 @@ impl Walks {
     fn pass(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
         let is_top = |walk: &Walk| walk.cursor.is_none();
         let begins = self.state.pass.is_none();
-        let is_nothing = page.entries.is_empty() && page.end.is_none();
-        if is_nothing
+        if page.is_empty()
             && self
                 .state
                 .pass
@@ -768,7 +775,7 @@ impl Walks {
             return Ok(());
         };
         let is_top = history.walk.cursor.is_none();
-        if is_top && page.entries.is_empty() && page.end.is_none() {
+        if is_top && page.is_empty() {
             return Err(Problem::Empty);
         }
         // An inclusive cursor brings the last entry again.
