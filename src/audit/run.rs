@@ -338,7 +338,7 @@ impl Tail {
             &mut self.settings.excluded,
         );
         let mut commit = fetched.commit(step, stored.as_ref(), filters, excluded);
-        commit.forgets = task == Task::History;
+        commit.forgets = step.forgets;
         let taken = commit.entries.iter().zip(step.take.iter().rev());
         let odd = taken.filter_map(|(entry, (index, _))| match entry.disposition {
             Disposition::Ignored => None,

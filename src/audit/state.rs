@@ -15,9 +15,10 @@ pub struct TailState {
     pub is_synced: bool,
     /// The newest time that the first sync met. An entry that is not newer may have been there before, and is never counted.
     pub watermark: Option<Timestamp>,
-    /// The oldest time that it met, if there was more below: older entries are history, if `--audit.start` asks for it.
+    /// The oldest time that it met, or the watermark if it met none: older entries are history, if `--audit.start` asks for it. `None` if it was the
+    /// whole listing.
     pub oldest_synced: Option<Timestamp>,
-    /// The last complete pass covered what is newer than this; that of the first sync to begin with.
+    /// The last complete pass covered what is newer than this, or the first sync.
     pub mark: Option<Timestamp>,
     /// The newest entries that are settled, and those that are not, newest first.
     pub settled: Newest,
@@ -75,7 +76,7 @@ pub struct Walk {
 pub struct Pass {
     /// Where it is.
     pub walk: Walk,
-    /// It takes entries that are newer than this: the mark, or the watermark if that is newer.
+    /// It takes entries that are newer than this: the mark.
     pub floor: Timestamp,
     /// What the mark becomes.
     pub reaches: Timestamp,

@@ -9,10 +9,11 @@
 //!   that is known is settled then. An unknown entry above the first settled one is live, one below it is late. A sweep that does not
 //!   get that far in a few pages is *cut*: it settles too, the exporter is *behind*, and the newest entries that were settled before are the
 //!   *edge*. It is in memory only.
-//! - A *pass* has to be complete. It goes from the top down to the *mark*, which is the re-read window before the last complete pass began, and
-//!   takes what sweeps have left out: late entries, and everything down to the edge if it begins behind. It is durable, and requests a page that
-//!   fails again in place.
-//! - *History* goes down from the first sync and takes records that are not counted. It is durable, but its ids are not kept.
+//! - A *pass* has to be complete. It goes from the top down to the *mark*, which is the re-read window before the last complete pass began, or
+//!   before the first sync, as far as that has read. It takes what sweeps have left out: late entries, and everything down to the edge if it begins
+//!   behind. It is durable, and requests a page that fails again in place.
+//! - *History* goes down from the first sync and takes records that are not counted. It is durable, but its ids are not kept: it is older than
+//!   what passes read.
 //! - A sweep is finished before a pass or history requests its next page. So whatever they take, from whichever page the API really sent, is
 //!   settled by a sweep that began later. If they took it while a sweep is under way, it would be settled with what that sweep has not read.
 //! - A cursor is only a hint. A walk whose cursor is lost begins at the top: known entries cost requests and nothing else.
@@ -96,6 +97,8 @@ pub(super) struct Page<'a> {
 pub(super) struct Step {
     /// What becomes of unknown entries, by their index in the page.
     pub take: Vec<(usize, Disposition)>,
+    /// The ids of what is taken are not kept.
+    pub forgets: bool,
     /// All that is known is settled, with what is taken here.
     pub settles: bool,
     /// A sweep was cut.
@@ -206,6 +209,11 @@ impl Limits {
             enough_older: ENOUGH_OLDER,
             max_older: MAX_OLDER,
         }
+    }
+
+    /// Returns the re-read window.
+    fn window(&self) -> SignedDuration {
+        SignedDuration::try_from(self.window).unwrap_or(SignedDuration::MAX)
     }
 }
 
@@ -492,13 +500,15 @@ impl Walks {
         step.must_save = true;
     }
 
-    /// Returns when the re-read window begins: it is counted back from the present, or from the newest settled entry if that is earlier. A sweep
-    /// that is cut meanwhile has its edge there: no later mark, or the next pass would look for it among older entries.
+    /// Returns the last time before the re-read window, which is counted back from the present, or from the newest settled entry if that is
+    /// earlier. A sweep that is cut meanwhile has its edge there: no later mark, or the next pass would look for it among older entries.
     fn window_start(&self, now: Timestamp) -> Timestamp {
         let newest = self.state.settled.time();
         let from = newest.map_or(now, |newest| newest.min(now));
-        let window = SignedDuration::try_from(self.limits.window).unwrap_or(SignedDuration::MAX);
-        from.checked_sub(window).unwrap_or(Timestamp::MIN)
+        let from = from.checked_sub(self.limits.window());
+        // Times are whole microseconds.
+        let before = from.and_then(|from| from.checked_sub(SignedDuration::from_micros(1)));
+        before.unwrap_or(Timestamp::MIN)
     }
 
     /// Returns the time up to which an entry may have been known once.
@@ -559,10 +569,15 @@ impl Walks {
                 ..History::default()
             });
         }
+        let is_whole = page.end.is_none() && !page.is_empty();
+        let oldest = times().min().unwrap_or(watermark);
         state.is_synced = true;
-        state.oldest_synced = page.end.as_ref().and_then(|_| times().min());
+        state.oldest_synced = (!is_whole).then_some(oldest);
         state.watermark = state.watermark.max(Some(watermark));
-        state.mark = state.mark.max(Some(watermark));
+        // What this page has of the re-read window is known, so that a pass can tell what appears there later.
+        let window = watermark.checked_sub(self.limits.window()).ok();
+        let known = state.oldest_synced.max(window).min(Some(watermark));
+        self.state.mark = self.state.mark.max(known);
         self.sweep = Some(Sweep {
             as_of: page.as_of,
             ..Sweep::default()
@@ -686,7 +701,7 @@ impl Walks {
         self.progress_at = Some(page.at);
         let (floor, has_edge) = (pass.floor, !pass.edge.is_empty());
         for entry in &page.entries {
-            pass.walk.older = if entry.at >= floor {
+            pass.walk.older = if entry.at > floor {
                 0
             } else {
                 pass.walk.older + 1
@@ -697,11 +712,8 @@ impl Walks {
                 met.insert(entry.id);
             }
         }
-        // Entries that are not newer than the first sync are history.
-        let synced = self.state.watermark;
-        let is_wanted = |entry: &Entry<'_>, has_met: bool| {
-            (has_edge && !has_met) || (entry.at >= floor && Some(entry.at) > synced)
-        };
+        let is_wanted =
+            |entry: &Entry<'_>, has_met: bool| (has_edge && !has_met) || entry.at > floor;
         // Entries that a cut sweep left out are not late.
         let edge = &pass.edge;
         let is_ground = |entry: &Entry<'_>| {
@@ -756,10 +768,9 @@ impl Walks {
     fn begin_pass(&mut self, page: &Page) {
         let newest = page.entries.iter().map(|entry| entry.at).max();
         let reaches = self.window_start(newest.map_or(page.now, |newest| newest.min(page.now)));
-        let floor = self.state.mark.max(self.state.watermark);
         let behind = self.state.behind.take();
         self.state.pass = Some(Pass {
-            floor: floor.unwrap_or(Timestamp::MIN),
+            floor: self.state.mark.unwrap_or(Timestamp::MIN),
             reaches,
             behind_since: behind.as_ref().map(|behind| behind.since),
             edge: behind.map(|behind| behind.edge).unwrap_or_default(),
@@ -805,6 +816,9 @@ impl Walks {
         {
             history.reached = newest.min(to);
         }
+        // Except in order of arrival: a pass would take them too, unless they are known.
+        let oldest = self.state.oldest_synced;
+        step.forgets = page.entries.iter().all(|entry| Some(entry.at) <= oldest);
         if !step.take.is_empty() {
             history.trouble = Trouble::none(page.at);
         }

@@ -97,6 +97,8 @@ struct World {
     backdated: BTreeSet<u64>,
     /// The last entry when the first sync was stored.
     synced: u64,
+    /// The same with the filters in use, and the mark that it set.
+    resynced: (u64, Option<Timestamp>),
     gaps: u32,
     cuts: u32,
     walks: Walks,
@@ -272,6 +274,7 @@ impl World {
             taken: BTreeMap::new(),
             backdated: BTreeSet::new(),
             synced: 0,
+            resynced: (0, None),
             gaps: 0,
             cuts: 0,
             at: time(0),
@@ -399,7 +402,7 @@ impl World {
         let seed = self.seed;
         for (index, taken) in step.take {
             let (id, at) = found[index];
-            if task != Task::History {
+            if !step.forgets {
                 self.known.insert(id, (false, at));
             }
             let before = self.taken.get(&id).copied();
@@ -439,6 +442,9 @@ impl World {
         self.check_waiting(step.is_cut);
         if !self.stored.is_synced {
             self.synced = self.api.last;
+        }
+        if !self.stored.is_synced || self.stored.filters != self.walks.state.filters {
+            self.resynced = (self.api.last, self.walks.state.mark);
         }
         let before = self.stored.complete_through;
         self.stored = self.walks.state.clone();
@@ -610,6 +616,12 @@ impl World {
             let silent = since.find(is_silent);
             assert_eq!(silent, None, "seed {seed}: not delivered");
         }
+        // A first sync knows what was there down to its mark, so what appears there later is delivered too.
+        let (last, mark) = self.resynced;
+        let came_late = |entry: &&Entry| entry.id > last && Some(time(entry.at)) > mark;
+        let late = self.api.visible().filter(came_late);
+        let silent = late.map(|entry| entry.id).find(|id| !is_told(id));
+        assert_eq!(silent, None, "seed {seed}: late, and not delivered");
         let lost = self.lost(base);
         // A first page that is filtered after the cut may show nothing that could be missed.
         if !self.empties && !self.api.was_empty && !self.api.sparse {

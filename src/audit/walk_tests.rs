@@ -259,9 +259,9 @@ fn a_gap_says_what_was_given_up_and_the_next_pass_does_not_go_there_again() {
     tail.page(Task::Sweep, [1010], More);
     let gap = tail.fail(Task::Pass, Cause::Page).gap.unwrap();
     assert_eq!(gap.reason, GapReason::Unreadable);
-    assert_eq!(gap.from, Some(time(1000)));
+    assert_eq!(gap.from, Some(time(900)));
     // Nothing that is older than the window, counted from the newest entry.
-    assert!(tail.walks.state.mark >= Some(time(910)));
+    assert!(tail.walks.state.mark >= Some(time(909)));
 
     let mut tail = Tail::with_history();
     tail.given_up_after(Task::History, DAY, 99);
@@ -584,25 +584,52 @@ fn what_may_have_been_there_before_the_first_sync_is_never_counted() {
 }
 
 #[test]
+fn what_appears_late_within_the_page_of_the_first_sync_is_delivered() {
+    let start = Start::At(time(500));
+    let mut tail = Tail::new(Limits { start, ..limits() });
+    tail.page(Task::Sweep, [1000, 999, 996, 991], More);
+    let step = tail.page(Task::Pass, [1000, 999, 998, 996, 995, 991, 990], More);
+    assert_eq!(
+        step.take,
+        [(2, Disposition::Backdated), (4, Disposition::Backdated)]
+    );
+    // What the pass has taken is not history, and it will not take what history takes, in order of arrival too.
+    let step = tail.page(Task::History, [994, 998, 990], More);
+    assert_eq!(
+        (step.take, step.forgets),
+        (
+            vec![(0, Disposition::History), (2, Disposition::History)],
+            false
+        )
+    );
+    let step = tail.page(Task::History, [989, 988], More);
+    assert!(step.forgets);
+}
+
+#[test]
 fn what_a_sweep_leaves_out_is_taken_by_a_pass_down_to_the_mark() {
     let mut tail = Tail::synced();
     tail.page(Task::Sweep, (1150..1160).rev().chain([1000]), More);
     // They came late, below what is settled.
-    // What was dated in the past and came on top is left to the next sweep.
-    let step = tail.page(Task::Pass, [970, 1159, 1100, 1050], More);
-    assert_eq!(step.take, [(2, Disposition::Late), (3, Disposition::Late)]);
-    // Entries that are not newer than the first sync are history.
-    tail.known.retain(|id, _| *id > 1000);
-    let step = tail.page(Task::Pass, [1001, 1000, 999], More);
-    assert_eq!(step.take, [(0, Disposition::Late)]);
+    let step = tail.page(Task::Pass, [1159, 1100, 1050], More);
+    assert_eq!(step.take, [(1, Disposition::Late), (2, Disposition::Late)]);
+    // Entries that are not newer than the first sync do not count. In the window before it, it met all that was there.
+    let step = tail.page(Task::Pass, [1001, 1000, 999, 901, 900, 899], More);
+    assert_eq!(
+        step.take,
+        [(0, Disposition::Late), (3, Disposition::Backdated)]
+    );
     // After 20 older ones it has gone far enough.
-    tail.page(Task::Pass, (972..=989).rev(), More);
+    tail.page(Task::Pass, (882..=898).rev(), More);
     assert!(tail.is_in_pass());
-    let step = tail.page(Task::Pass, [971], More);
+    let step = tail.page(Task::Pass, [881], More);
     assert!(!tail.is_in_pass());
     // The next one goes down to the window before the newest entry of this one.
     let prune = step.prune.unwrap();
-    assert_eq!(prune.before, time(1059));
+    assert_eq!(
+        prune.before,
+        time(1059) - jiff::SignedDuration::from_micros(1)
+    );
     let met = [1100, 1050, 1000].map(|id| prune.met.contains(&EventId(id)));
     assert_eq!(met, [false, true, true]);
     let step = tail.page(Task::Pass, [1159, 1060, 1059, 1058], More);
@@ -614,7 +641,7 @@ fn a_pass_takes_all_that_a_cut_sweep_left_out_whatever_its_date() {
     let mut tail = Tail::synced();
     let newest = (1150..1160).rev();
     tail.page(Task::Sweep, newest.clone().chain([1000]), More);
-    tail.page(Task::Pass, newest.chain((950..=1000).rev()), More);
+    tail.page(Task::Pass, newest.chain((850..=1000).rev()), More);
     assert!(!tail.is_in_pass());
     tail.at += 10;
     tail.page(Task::Sweep, [1300], Nothing);
