@@ -181,7 +181,7 @@ impl Scanner {
             self.check_organization(&organizations)?;
             let rows = keys.len() as u64;
             let is_missed = overlap.is_some() && overlap.as_ref() != keys.first();
-            if page.total_count == total && is_missed && pages == 2 && rows > 0 {
+            if page.total_count == total && is_missed && pages == 2 {
                 doubt.get_or_insert(Doubt::OffsetIgnored);
             } else if page.total_count != total || is_missed {
                 doubt.get_or_insert(Doubt::Moved);

@@ -66,3 +66,9 @@ async fn a_page_that_cannot_be_smaller_is_requested_once() {
     round(&script, 2).await.0.unwrap_err();
     assert_eq!(script.requests().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scan_ends_after_six_hours() {
+    let error = round(&Script::slow(bugs(0..4000)), 10).await.0.unwrap_err();
+    assert!(error.to_string().contains("6 hours"), "{error}");
+}

@@ -110,6 +110,18 @@ impl Script {
         Self::new(move |request| Ok(slice(&rows, request)))
     }
 
+    /// The same, of which each page but the first has to wait for a minute.
+    pub(crate) fn slow(rows: Vec<String>) -> Self {
+        let mut paused_at = 0;
+        Self::new(move |request| {
+            let is_first = std::mem::replace(&mut paused_at, request.offset) < request.offset;
+            match is_first {
+                true => Err(Failure::Status(429)),
+                false => Ok(slice(&rows, request)),
+            }
+        })
+    }
+
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().requests.clone()
     }
