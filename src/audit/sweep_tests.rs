@@ -366,7 +366,7 @@ impl World {
                     at: self.at,
                 };
                 let step = self.walks.page(&request, &mut page);
-                self.apply(task, step, &found)
+                self.apply(step, &found)
             }
         }?;
         Ok(true)
@@ -385,20 +385,20 @@ impl World {
 
     fn failed(&mut self, request: &Request, cause: Cause) -> Result<(), Crash> {
         let step = self.walks.failed(request, cause, self.at);
-        self.apply(request.task, step, &[])
+        self.apply(step, &[])
     }
 
-    fn apply(&mut self, task: Task, step: Step, found: &[(u64, i64)]) -> Result<(), Crash> {
+    fn apply(&mut self, step: Step, found: &[(u64, i64)]) -> Result<(), Crash> {
         assert!(step.problem != Some(Problem::Empty) || step.take.is_empty());
         if step.must_save || self.rng.bool() {
             self.chaos()?;
-            self.commit(task, step, found);
+            self.commit(step, found);
             self.chaos()?;
         }
         Ok(())
     }
 
-    fn commit(&mut self, task: Task, step: Step, found: &[(u64, i64)]) {
+    fn commit(&mut self, step: Step, found: &[(u64, i64)]) {
         let seed = self.seed;
         for (index, taken) in step.take {
             let (id, at) = found[index];
