@@ -15,8 +15,7 @@ pub struct TailState {
     pub is_synced: bool,
     /// The newest time that the first sync met. An entry that is not newer may have been there before, and is never counted.
     pub watermark: Option<Timestamp>,
-    /// The oldest time that it met, or the watermark if it met none: older entries are history, if `--audit.start` asks for it. `None` if it was the
-    /// whole listing.
+    /// The oldest time that it met, if there was more below: older entries are history, if `--audit.start` asks for it.
     pub oldest_synced: Option<Timestamp>,
     /// The last complete pass covered what is newer than this, or the first sync.
     pub mark: Option<Timestamp>,

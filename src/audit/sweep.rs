@@ -569,15 +569,15 @@ impl Walks {
                 ..History::default()
             });
         }
-        let is_whole = page.end.is_none() && !page.is_empty();
-        let oldest = times().min().unwrap_or(watermark);
+        let oldest = || times().min().unwrap_or(watermark);
         state.is_synced = true;
-        state.oldest_synced = (!is_whole).then_some(oldest);
+        state.oldest_synced = page.end.as_ref().map(|_| oldest());
         state.watermark = state.watermark.max(Some(watermark));
         // What this page has of the re-read window is known, so that a pass can tell what appears there later.
-        let window = watermark.checked_sub(self.limits.window()).ok();
-        let known = state.oldest_synced.max(window).min(Some(watermark));
-        self.state.mark = self.state.mark.max(known);
+        let window = watermark.checked_sub(self.limits.window());
+        let window = window.unwrap_or(Timestamp::MIN);
+        let mark = state.oldest_synced.max(Some(window)).min(Some(watermark));
+        state.mark = state.mark.max(mark);
         self.sweep = Some(Sweep {
             as_of: page.as_of,
             ..Sweep::default()
@@ -817,8 +817,8 @@ impl Walks {
             history.reached = newest.min(to);
         }
         // Except in order of arrival: a pass would take them too, unless they are known.
-        let oldest = self.state.oldest_synced;
-        step.forgets = page.entries.iter().all(|entry| Some(entry.at) <= oldest);
+        let mark = self.state.mark;
+        step.forgets = page.entries.iter().all(|entry| Some(entry.at) <= mark);
         if !step.take.is_empty() {
             history.trouble = Trouble::none(page.at);
         }
