@@ -624,7 +624,8 @@ impl World {
         assert_eq!(silent, None, "seed {seed}: late, and not delivered");
         let lost = self.lost(base);
         // A first page that is filtered after the cut may show nothing that could be missed.
-        if !self.empties && !self.api.was_empty && !self.api.sparse {
+        let is_plain = !self.api.sparse && !self.may_begin_with_import();
+        if !self.empties && !self.api.was_empty && is_plain {
             assert!(
                 lost.is_empty() || self.gaps > 0,
                 "seed {seed}: no gap without {lost:?}"
