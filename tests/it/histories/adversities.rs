@@ -47,6 +47,28 @@ async fn after_a_change_of_the_filters_what_came_meanwhile_is_delivered_and_not_
     }
 }
 
+/// It is below the ten newest entries, so a pass has to find it.
+#[tokio::test]
+async fn what_appears_late_across_a_first_sync_is_delivered_and_not_counted() {
+    let mut history = History::of(0, Readings::default()).await;
+    let now = history.service.now();
+    let add = |service: &Simulator, seconds: i64| {
+        let at = now - SignedDuration::from_secs(seconds);
+        let fields = Fields::new().with("createdAt", format!("{at:.3}"));
+        let fields = fields.with("type", "TASK_COMPLETED");
+        service.add_entry(&fields).unwrap();
+    };
+    for minute in (1..=40).rev() {
+        add(&history.service, 60 * minute);
+    }
+    for (late, flags) in [(1, ""), (2, "--audit.activity-types=TASK_COMPLETED")] {
+        history.start(flags).await;
+        history.requested(5).await;
+        add(&history.service, 1200 + 7 * late);
+        history.ends_with([0, late as u64, 0]).await;
+    }
+}
+
 /// The first page with other filters has entries that the history was still to read.
 #[tokio::test]
 async fn a_history_under_way_goes_on_with_other_filters() {
