@@ -72,3 +72,18 @@ async fn a_scan_ends_after_six_hours() {
     let error = round(&Script::slow(bugs(0..4000)), 10).await.0.unwrap_err();
     assert!(error.to_string().contains("6 hours"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scan_waits_as_long_as_the_api_asks_and_goes_on_where_it_was() {
+    let rows = bugs(0..20);
+    let script = Script::new(move |request| match request.number {
+        1 => Err(Failure::Pause(120)),
+        _ => Ok(slice(&rows, request)),
+    });
+    let begun = tokio::time::Instant::now();
+    round(&script, 10).await.0.unwrap();
+    let requests = script.requests().into_iter();
+    let pages: Vec<_> = requests.map(|it| (it.limit, it.offset)).collect();
+    assert_eq!(pages[..3], [(10, 0), (10, 9), (10, 9)]);
+    assert_eq!(begun.elapsed().as_secs() / 10, 12);
+}

@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     /// It does not answer in time.
     Silence,
     Status(u16),
+    /// It is not available, and asks for a pause of so many seconds.
+    Pause(u64),
 }
 
 type Answer = Result<Page, Failure>;
@@ -75,6 +77,7 @@ impl Failure {
             Self::Reset => return None,
             Self::Silence => std::future::pending().await,
             Self::Status(status) => response.status(status),
+            Self::Pause(seconds) => response.status(503).header("retry-after", seconds),
         };
         Some(response.body("".into()).unwrap())
     }
