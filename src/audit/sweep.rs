@@ -211,9 +211,10 @@ impl Limits {
         }
     }
 
-    /// Returns the re-read window.
-    fn window(&self) -> SignedDuration {
-        SignedDuration::try_from(self.window).unwrap_or(SignedDuration::MAX)
+    /// Returns when the re-read window begins that ends at this time.
+    fn window_before(&self, at: Timestamp) -> Timestamp {
+        let window = SignedDuration::try_from(self.window).unwrap_or(SignedDuration::MAX);
+        at.checked_sub(window).unwrap_or(Timestamp::MIN)
     }
 }
 
@@ -504,10 +505,10 @@ impl Walks {
     /// earlier. A sweep that is cut meanwhile has its edge there: no later mark, or the next pass would look for it among older entries.
     fn window_start(&self, now: Timestamp) -> Timestamp {
         let newest = self.state.settled.time();
-        let from = newest.map_or(now, |newest| newest.min(now));
-        let from = from.checked_sub(self.limits.window());
+        let end = newest.map_or(now, |newest| newest.min(now));
+        let start = self.limits.window_before(end);
         // Times are whole microseconds.
-        let before = from.and_then(|from| from.checked_sub(SignedDuration::from_micros(1)));
+        let before = start.checked_sub(SignedDuration::from_micros(1));
         before.unwrap_or(Timestamp::MIN)
     }
 
@@ -574,8 +575,7 @@ impl Walks {
         state.oldest_synced = page.end.as_ref().map(|_| oldest());
         state.watermark = state.watermark.max(Some(watermark));
         // What this page has of the re-read window is known, so that a pass can tell what appears there later.
-        let window = watermark.checked_sub(self.limits.window());
-        let window = window.unwrap_or(Timestamp::MIN);
+        let window = self.limits.window_before(watermark);
         let mark = state.oldest_synced.max(Some(window)).min(Some(watermark));
         state.mark = state.mark.max(mark);
         self.sweep = Some(Sweep {
