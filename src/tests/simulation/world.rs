@@ -403,6 +403,8 @@ impl World {
                 if let Some(id) = row {
                     state.heal_api_at = Some(now + spread(rng, 1_000, 1_200_000));
                     state.note("unreadable row", 0, 0);
+                    // Pages are read around it (guarantees, "Not in order").
+                    state.has_released = true;
                     let fault = Fault::new(FaultKind::Poison(id));
                     self.sim.fault(fault.on(Endpoint::Audit));
                 }
