@@ -191,16 +191,7 @@ impl Scanner {
             if doubt.is_some() && !is_last {
                 return Ok((aggregate, doubt));
             }
-            if aggregate.tickets() > MAX_TICKETS || aggregate.deals() > MAX_DEALS {
-                return Err(ScanError::Listing(
-                    "there are more than 2 million tickets or 1 million deals, the maximum that can be counted",
-                ));
-            }
-            if began.elapsed() > MAX_SCAN {
-                return Err(ScanError::Listing(
-                    "reading all tickets once took longer than 6 hours",
-                ));
-            }
+            check_limits(&aggregate, began.elapsed())?;
             let end = offset.saturating_add(rows);
             // A full page at the end is followed by one more request, because totalCount may be too low. An API that computes pages
             // may know none behind the last.
@@ -318,4 +309,19 @@ impl Scanner {
         }
         snapshot
     }
+}
+
+/// Checks that a scan has not become too large or too long.
+fn check_limits(aggregate: &Aggregate, took: Duration) -> Result<(), ScanError> {
+    if aggregate.tickets() > MAX_TICKETS || aggregate.deals() > MAX_DEALS {
+        return Err(ScanError::Listing(
+            "there are more than 2 million tickets or 1 million deals, the maximum that can be counted",
+        ));
+    }
+    if took > MAX_SCAN {
+        return Err(ScanError::Listing(
+            "reading all tickets once took longer than 6 hours",
+        ));
+    }
+    Ok(())
 }
