@@ -718,6 +718,26 @@ fn an_empty_listing_is_believed_the_second_time_in_a_row() {
     }
 }
 
+/// What came during the outage may have been deleted, too, unless the empty answers were an accident.
+#[test]
+fn a_listing_that_is_empty_after_an_outage_leaves_a_gap_unless_it_comes_back() {
+    for (outage, newest, has_gap) in [(5, 1200, false), (6, 1200, true), (6, 1000, false)] {
+        let mut tail = Tail::synced();
+        tail.at += outage;
+        for is_cut in [false, outage > 5, false] {
+            assert_eq!(tail.page(Task::Sweep, [], Nothing).is_cut, is_cut);
+        }
+        let step = tail.page(Task::Pass, [], Nothing);
+        assert_eq!(step.problem, Some(Problem::Empty));
+        let is_waiting = tail.walks.state.complete_through == Some(time(NOW));
+        assert_eq!(is_waiting, outage > 5);
+        tail.page(Task::Sweep, [newest], Nothing);
+        let step = tail.page(Task::Pass, [newest], Nothing);
+        assert_eq!(step.gap.is_some(), has_gap, "{outage} {newest}");
+        assert_eq!(tail.walks.state.behind_since(), None);
+    }
+}
+
 /// Otherwise a crash would forget it.
 #[test]
 fn the_end_of_a_sweep_is_stored_if_it_changes_anything() {

@@ -25,6 +25,8 @@ use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Mark, Scope, 
 const LIVES: u32 = 10;
 /// The longest time in which all is done once nothing goes wrong any more.
 const REST: Duration = Duration::from_secs(8 * 3600);
+/// The file is at most so far behind what the exporter has read.
+const UNSAVED: Duration = Duration::from_secs(300);
 /// How often the world looks whether all is done.
 const LOOK: Duration = Duration::from_secs(7);
 
@@ -539,11 +541,15 @@ impl World {
         let old: HashSet<&str> = old.map(|entry| entry.id.as_str()).collect();
         self.sim.retain((there.len() - old.len()) as u64);
         state.note("retention", old.len() as u64, 0);
-        // Only an entry that was read shows by its absence that others may be missing.
+        // Only an entry that was read shows by its absence that others may be missing, and not even that one if nothing else is listed soon.
         let is_first = state.was_empty || !state.rows.iter().any(|row| row.known);
+        let through = state.watermarks[0].map(|through| self.sim.now().duration_since(through));
+        let patience = self.plan.reread + UNSAVED;
+        let is_soon = through.is_none_or(|through| through.unsigned_abs() <= patience);
+        let is_empty = old.len() == there.len();
         for row in &mut state.rows {
             row.gone |= old.contains(row.id.as_str());
-            row.leaves_no_trace |= row.gone && is_first;
+            row.leaves_no_trace |= row.gone && (is_first || (is_empty && is_soon));
         }
     }
 
