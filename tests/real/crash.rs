@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use orgdata_simulator::{ClockSource, Config, Endpoint, Fault, Scope, Simulator};
 
-use crate::support::binary::{assert_complete, event_counts, exporter};
+use crate::sending;
+use crate::support::binary::{assert_complete, event_counts};
 use crate::support::parts::{Collector, Prometheus};
 use crate::support::tap::Tap;
 
@@ -57,13 +58,11 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     };
     let simulator = Simulator::spawn(config).await.unwrap();
     let mut collector = Collector::start().await;
-    let setup = exporter(&simulator.base_url())
+    let setup = sending(&simulator, "grpc", &collector.endpoint("grpc"))
         .on_disk()
-        .flag("--audit.start", "oldest")
         .flag("--audit.reread-interval", "2s")
         .flag("--api.page-size", "100")
         .flag("--api.timeout", "2s")
-        .otlp("grpc", &collector.endpoint("grpc"))
         .flag("--otlp.batch-size", &BATCH.to_string());
     let mut exporter = setup.listening().await;
     exporter.synced().await;
@@ -110,7 +109,6 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         wire.lead(Some(exporter.address()));
     }
     simulator.set_rate(0.0);
-    let requests = simulator.requests();
     simulator.clear_faults();
 
     let truth = simulator.truth_of(Scope::arrived_since(synced));
@@ -123,7 +121,6 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     }
 
     // Every counter, as a server sees it that has watched all along.
-    let expected = event_counts(&truth);
     let total = truth.total as f64;
     prometheus
         .shows("sum(orgdata_audit_events_total)", total)
@@ -133,7 +130,7 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         .by(&labels, "orgdata_audit_events_total", None)
         .await;
     shown.retain(|_, count| *count > 0.0);
-    assert_eq!(shown, expected);
+    assert_eq!(shown, event_counts(&truth));
     let resets = "max(resets(orgdata_audit_events_total[10m]))";
     prometheus.shows(resets, 0.0).await;
 
@@ -141,6 +138,5 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     let again: usize = assert_complete(&simulator, &came).values().sum();
     // A record comes again if the acknowledgement of its request was lost: with a killed exporter or a killed collector, a request each.
     let ends = kills + OUTAGES.len();
-    println!("{kills} kills, {requests:?}: {total} events, {again} records again");
     assert!(again <= ends * BATCH, "{again} records came again");
 }

@@ -40,6 +40,7 @@ mod verify;
 mod web;
 
 use orgdata_simulator::{ClockSource, Config, Running, Simulator};
+use support::binary::{Launch, exporter};
 
 /// Simulates an organization with a past, in which nothing happens but what the test does. Its clock is the machine's.
 async fn organization(history: u64, tickets: u64) -> Running {
@@ -50,4 +51,11 @@ async fn organization(history: u64, tickets: u64) -> Running {
         ..Config::quiet()
     };
     Simulator::spawn(config).await.unwrap()
+}
+
+/// Returns an exporter that sends all entries of an organization, also those of the past.
+fn sending(simulator: &Running, protocol: &str, endpoint: &str) -> Launch {
+    exporter(&simulator.base_url())
+        .flag("--audit.start", "oldest")
+        .otlp(protocol, endpoint)
 }

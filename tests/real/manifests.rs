@@ -14,18 +14,13 @@ use crate::support::parts::{binary, output, run};
 /// What is there before the first test.
 const OBJECTS: &str = "tests/real/cluster/objects.yaml";
 
-/// Checks objects against the schemas of an old Kubernetes version; unknown fields are errors.
-pub(crate) fn valid(version: &str, text: &str) -> Result<String, String> {
-    run("kubernetes-schema", &[version], text)
+/// Checks objects against the schemas of the oldest Kubernetes that is supported; unknown fields are errors.
+pub(crate) fn valid(text: &str) -> Result<String, String> {
+    run("kubernetes-schema", &["1.29"], text)
 }
 
-/// An API server for all tests of this program, from `.ci/kubernetes-cluster`. It ends with the program, when its standard input does.
-struct Cluster {
-    kubeconfig: String,
-    _process: Child,
-}
-
-static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
+/// The kubeconfig of an API server for all tests of this program, and `.ci/kubernetes-cluster`, which ends when its standard input does.
+static CLUSTER: LazyLock<(String, Child)> = LazyLock::new(|| {
     let programs = binary("kube-apiserver");
     let programs = programs.parent().unwrap();
     let mut command = Command::new(path(".ci/kubernetes-cluster"));
@@ -38,10 +33,7 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let mut said = BufReader::new(process.stdout.take().unwrap());
     said.read_line(&mut kubeconfig).unwrap();
     assert!(kubeconfig.ends_with("kubeconfig\n"), "it did not start");
-    Cluster {
-        kubeconfig: kubeconfig.trim_end().to_owned(),
-        _process: process,
-    }
+    (kubeconfig.trim_end().to_owned(), process)
 });
 
 /// Runs a script of `tests/real/cluster` against the API server.
@@ -53,7 +45,7 @@ pub(crate) fn on_cluster(script: &str) {
     let found = format!("{programs}:{}", std::env::var("PATH").unwrap());
     command.env("PATH", found).env("work", work.path());
     command.env("HOME", work.path());
-    let output = output(command.env("KUBECONFIG", &CLUSTER.kubeconfig), "");
+    let output = output(command.env("KUBECONFIG", &CLUSTER.0), "");
     output.unwrap_or_else(|error| panic!("{script}: {error}"));
 }
 
@@ -72,7 +64,6 @@ pub(crate) fn accepted(objects: &[Value]) -> Result<String, String> {
     }
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string();
     let strict = "apply --dry-run=server --warnings-as-errors --validate=strict -f - --kubeconfig";
-    let mut command: Vec<&str> = strict.split(' ').collect();
-    command.push(&CLUSTER.kubeconfig);
-    run("kubectl", &command, &list)
+    let command = strict.split(' ').chain([CLUSTER.0.as_str()]);
+    run("kubectl", &command.collect::<Vec<_>>(), &list)
 }

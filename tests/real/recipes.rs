@@ -1,42 +1,26 @@
-//! The recipes of `docs/recipes.md` in the programs that they are for.
+//! The recipes of `docs/recipes.md` in the programs that they are for. `examples.rs` has the one for several organizations.
 
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::organization;
-use crate::support::binary::exporter;
-use crate::support::files::{path, text, yaml};
-use crate::support::parts::{Collector, binary, output, promtool, tool};
-
-#[test]
-#[ignore = "needs promtool"]
-fn prometheus_takes_the_configuration_for_several_organizations() {
-    let mut config = yaml("deploy/recipes/organizations/prometheus.yaml");
-    // The path on this machine instead of the one in the container.
-    config["rule_files"] = json!([path("dashboards/alerts.yaml")]);
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("prometheus.yaml");
-    std::fs::write(&file, config.to_string()).unwrap();
-    promtool(&["check", "config", file.to_str().unwrap()]).unwrap();
-}
+use crate::support::files::{text, yaml};
+use crate::support::parts::{Collector, binary, output, run};
+use crate::{organization, sending};
 
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector with the transform processor"]
 async fn a_collector_maps_every_record_to_an_ocsf_event() {
     let recipe = "deploy/recipes/ocsf.yaml";
-    tool("otelcol-old", &["validate", "--config", recipe]).unwrap();
-    let collector = Collector::start_program("otelcol-old", |config| {
+    run("otelcol-old", &["validate", "--config", recipe], "").unwrap();
+    let collector = Collector::start_with("otelcol-old", |config| {
         config["processors"] = yaml(recipe)["processors"].clone();
         config["service"]["pipelines"]["logs"]["processors"] = json!(["transform/ocsf"]);
     })
     .await;
     let simulator = organization(100, 0).await;
-    let launch = exporter(&simulator.base_url()).flag("--audit.start", "oldest");
-    let exporter = launch.otlp("grpc", &collector.endpoint("grpc")).start();
-    let records = collector.records_at_least(100).await;
-    drop(exporter);
-    for record in records {
+    let _exporter = sending(&simulator, "grpc", &collector.endpoint("grpc")).start();
+    for record in collector.records_at_least(100).await {
         let (event, attributes) = (&record["body"], &record["attributes"]);
         let activity = event["activity_id"].as_i64().unwrap();
         let kind = text(&attributes["orgdata.activity.type"]);

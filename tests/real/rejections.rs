@@ -4,11 +4,11 @@
 use orgdata_simulator::Simulator;
 use serde_json::{Value, json};
 
-use crate::organization;
-use crate::support::binary::{Exporter, Launch, exporter};
+use crate::support::binary::Exporter;
 use crate::support::files::tls as file;
-use crate::support::parts::Collector;
+use crate::support::parts::{Collector, until};
 use crate::support::tap::Tap;
+use crate::{organization, sending};
 
 /// The number of events that exist when the exporter starts.
 const EVENTS: u64 = 120;
@@ -25,9 +25,7 @@ async fn assert_waits(exporter: &Exporter, reason: &str, words: &str) {
     let scrape = waits.await;
     assert_eq!(scrape.value("orgdata_up{loop=\"otlp\"}"), Some(0.0));
     assert_eq!(scrape.sum(DEAD_LETTERS), 0.0);
-    let named = |line: &str| line.contains("delivery failed") && line.contains(words);
-    let log = exporter.stderr().text();
-    assert!(log.lines().any(named), "no line has '{words}': {log}");
+    exporter.logs(&format!("delivery failed | {words}")).await;
 }
 
 /// Asserts that everything arrives once, in order of creation.
@@ -39,19 +37,13 @@ async fn assert_delivers(simulator: &Simulator, exporter: &Exporter, collector: 
     assert_eq!(exporter.sum(DEAD_LETTERS).await, 0.0);
 }
 
-fn setup(simulator: &orgdata_simulator::Running, protocol: &str, endpoint: &str) -> Launch {
-    exporter(&simulator.base_url())
-        .flag("--audit.start", "oldest")
-        .otlp(protocol, endpoint)
-}
-
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
 async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
     let tls = json!({ "cert_file": file("server.pem"), "key_file": file("server.key"), "client_ca_file": file("ca.pem") });
     for protocol in ["grpc", "http/protobuf"] {
         let simulator = organization(EVENTS, 0).await;
-        let collector = Collector::start_with(|config| {
+        let collector = Collector::start_with("otelcol", |config| {
             for name in ["grpc", "http"] {
                 config["receivers"]["otlp"]["protocols"][name]["tls"] = tls.clone();
             }
@@ -59,7 +51,7 @@ async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
         let collector = collector.await;
         let endpoint = collector.endpoint(protocol);
         let endpoint = endpoint.replace("http://127.0.0.1", "https://localhost");
-        let without = setup(&simulator, protocol, &endpoint)
+        let without = sending(&simulator, protocol, &endpoint)
             .on_disk()
             .env("OTEL_EXPORTER_OTLP_CERTIFICATE", &file("ca.pem"));
         let mut exporter = without.listening().await;
@@ -82,6 +74,11 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
         let pipelines = config["service"]["pipelines"].as_object_mut();
         pipelines.unwrap().remove("logs");
     };
+    let limit = json!({ "check_interval": "50ms", "limit_mib": 1, "spike_limit_mib": 0 });
+    let without_memory = |config: &mut Value| {
+        config["processors"]["memory_limiter"] = limit.clone();
+        config["service"]["pipelines"]["logs"]["processors"] = json!(["memory_limiter"]);
+    };
     let (grpc, http) = ("grpc", "http/protobuf");
     let speaks = [
         "does this port speak gRPC (4317 by custom)",
@@ -98,12 +95,20 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
         let simulator = organization(EVENTS, 0).await;
         let wrong = match reason {
             "connect" => Collector::start().await,
-            "wrong_endpoint" => Collector::start_with(without_logs).await,
-            _ => Collector::start_rejecting().await,
+            "wrong_endpoint" => Collector::start_with("otelcol", without_logs).await,
+            _ => Collector::start_with("otelcol", without_memory).await,
         };
+        if reason == "unavailable" {
+            // It takes records until it first looks at the memory.
+            let rejects = async || match wrong.printed("Refusing data") {
+                0 => Err("the collector does not reject"),
+                _ => Ok(()),
+            };
+            until(rejects).await;
+        }
         let wire = Tap::new(None).await;
         wire.lead_to_url(&wrong.endpoint(served_by));
-        let exporter = setup(&simulator, protocol, &wire.url()).listening().await;
+        let exporter = sending(&simulator, protocol, &wire.url()).start();
         assert_waits(&exporter, reason, words).await;
         assert!(wrong.ids().is_empty());
         let right = Collector::start().await;

@@ -1,5 +1,6 @@
 //! The shell steps of the release workflow, with what they make. Pushing and publishing are recorded, not done.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::files::{array, file, path, text, yaml};
-use crate::support::parts::{binary, output, tool};
+use crate::support::parts::{binary, output, run};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -26,26 +27,15 @@ fn assert_installs_and_leaves_only_the_state(root: &str, setup: &str, install: &
     sh(&format!("mkdir -p {root}; cd {root}; {setup}"));
     let before = sh(&list);
     sh(&format!("cd {root}; {install}"));
-    let unit = sh(&format!(
-        "cat {root}/usr/lib/systemd/system/orgdata-exporter.service"
-    ));
-    for line in [
-        "ExecStart=/usr/bin/orgdata-exporter",
-        "EnvironmentFile=/etc/orgdata-exporter/orgdata-exporter.env",
-        "DynamicUser=yes",
-        "StateDirectory=orgdata-exporter",
-    ] {
-        assert!(unit.lines().any(|other| other == line), "{line}: {unit}");
-    }
+    // The unit starts the installed program with the installed settings.
     sh(&format!(
-        "cd {root}; test -s etc/orgdata-exporter/orgdata-exporter.env; usr/bin/orgdata-exporter --version
+        "cd {root}; usr/bin/orgdata-exporter --version; test -s etc/orgdata-exporter/orgdata-exporter.env
+        grep -qx ExecStart=/usr/bin/orgdata-exporter usr/lib/systemd/system/orgdata-exporter.service
         mkdir -p var/lib/orgdata-exporter; echo state >var/lib/orgdata-exporter/state.db; {remove}"
     ));
     let after = sh(&list);
-    let left: Vec<_> = after
-        .lines()
-        .filter(|line| !before.lines().any(|other| other == *line))
-        .collect();
+    let is_new = |line: &&str| !before.lines().any(|other| other == *line);
+    let left: Vec<&str> = after.lines().filter(is_new).collect();
     let state = "./var/lib/orgdata-exporter";
     assert_eq!(left, [state, &format!("{state}/state.db")]);
 }
@@ -95,9 +85,7 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let workflow = yaml(".github/workflows/release.yaml");
     for job in ["program", "packages", "image", "chart", "release"] {
         for step in array(&workflow["jobs"][job]["steps"]) {
-            let Some(run) = step["run"].as_str() else {
-                continue;
-            };
+            let run = text(&step["run"]);
             // The section of the version is written when it is released.
             let at = match run.contains("CHANGELOG.md") {
                 true => dir.path().to_owned(),
@@ -125,21 +113,17 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
         &rpm,
         "SHA256SUMS",
     ];
-    let made = sh(&format!("export LC_ALL=C; ls {out}"));
-    let mut sorted = wanted.to_vec();
-    sorted.sort_unstable();
-    assert_eq!(made.lines().collect::<Vec<_>>(), sorted);
+    let made = sh(&format!("ls {out}"));
+    let made: BTreeSet<&str> = made.lines().collect();
+    assert_eq!(made, wanted.into());
     let calls = fs::read_to_string(calls).unwrap();
     for call in [
-        "docker login registry.example.com --username someone",
         "--platform linux/amd64,linux/arm64 --push",
         &format!("cosign sign --yes registry.example.com/orgdata-exporter@{digest}\n"),
-        "helm registry login registry.example.com --username someone",
         "oci://registry.example.com/orgdata-exporter/charts\n",
         &format!(
             "cosign sign --yes registry.example.com/orgdata-exporter/charts/orgdata-exporter@{digest}\n"
         ),
-        "gh release create v",
     ] {
         assert!(calls.contains(call), "{call}: {calls}");
     }
@@ -150,19 +134,9 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     sh(&format!(
         "dpkg-deb --extract {out}/{package} {out}/deb && mkdir {out}/tar && tar -xzf {out}/{name}.tar.gz -C {out}/tar"
     ));
-    let program = format!("{out}/deb/usr/bin/orgdata-exporter");
-    assert!(sh(&format!("{program} --version")).contains(VERSION));
-    for installed in [
-        "usr/share/bash-completion/completions/orgdata-exporter",
-        "usr/share/zsh/vendor-completions/_orgdata-exporter",
-        "usr/share/fish/vendor_completions.d/orgdata-exporter.fish",
-        "usr/share/man/man1/orgdata-exporter-check.1.gz",
-        "usr/share/doc/orgdata-exporter/copyright",
-    ] {
-        sh(&format!("test -s {out}/deb/{installed}"));
-    }
-    let field = sh(&format!("dpkg-deb --field {out}/{package} Architecture"));
-    assert_eq!(field.trim(), arch);
+    sh(&format!(
+        "cd {out}/deb/usr/share; test -s bash-completion/completions/orgdata-exporter; test -s man/man1/orgdata-exporter-check.1.gz"
+    ));
 
     assert_installs_and_leaves_only_the_state(
         &place("debian"),
@@ -190,14 +164,12 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let has = |name: &str| components.iter().any(|part| part["name"] == name);
     // proptest is listed, although nothing of it is linked: an optional dependency of const-hex.
     assert!(has("tokio") && has("libsqlite3-sys") && !has("tempfile"));
-    let units = format!("{out}/tar/{name}/systemd/*.service");
-    let unit = sh(&format!("grep ^ExecStart= {units}"));
-    assert_eq!(unit, "ExecStart=/usr/local/bin/orgdata-exporter\n");
-    let archive = format!("{out}/{}", wanted[0]);
-    let chart = sh(&format!("tar -xzOf {archive} orgdata-exporter/Chart.yaml"));
-    assert!(chart.contains("home: https://example.com/orgdata-exporter\n"));
+    let unit = format!("{out}/tar/{name}/systemd/*.service");
+    sh(&format!(
+        "grep -qx ExecStart=/usr/local/bin/orgdata-exporter {unit}"
+    ));
     let digests = sh(&format!(
-        "sha256sum {program} | cut -d' ' -f1; sha256sum {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
+        "sha256sum {out}/deb/usr/bin/orgdata-exporter {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
     ));
     let stated = text(&document("provenance")["subject"][0]["digest"]["sha256"]);
     assert_eq!(digests, format!("{stated}\n{stated}\n"));
@@ -207,9 +179,6 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
 #[ignore = "needs actionlint"]
 fn the_linter_has_no_remark_on_the_workflows() {
     let workflows = ["ci", "release"].map(|name| format!(".github/workflows/{name}.yaml"));
-    tool(
-        "actionlint",
-        &["-shellcheck=", &workflows[0], &workflows[1]],
-    )
-    .unwrap();
+    let [ci, release] = &workflows;
+    run("actionlint", &["-shellcheck=", ci, release], "").unwrap();
 }

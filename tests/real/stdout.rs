@@ -21,7 +21,7 @@ async fn a_collector_reads_every_record_from_the_lines_on_stdout() {
         exporter.settled(0).await;
         assert_eq!(exporter.stop().await, Some(0));
         // The queue of the other exporter, which only prints, may be full.
-        let collector = Collector::start_program(program, |config| {
+        let collector = Collector::start_with(program, |config| {
             config["service"]["pipelines"]["logs"]["exporters"] = json!(["file/logs"]);
         })
         .await;
@@ -32,10 +32,9 @@ async fn a_collector_reads_every_record_from_the_lines_on_stdout() {
             let answer = request.send().await.unwrap();
             assert_eq!(answer.status(), 200, "{:?}", answer.text().await);
         }
+        let mut records = collector.records();
+        records.sort_by_key(|record| record["attributes"]["log.record.uid"].to_string());
         let mut served: Vec<_> = api.entries().collect();
-        let mut records = collector.records_at_least(served.len()).await;
-        let id = |record: &Value| record["attributes"]["log.record.uid"].to_string();
-        records.sort_by_key(id);
         served.sort_by_key(|entry| Value::from(entry.id.as_str()).to_string());
         assert_eq!(records.len(), served.len());
         for (record, entry) in records.iter().zip(&served) {

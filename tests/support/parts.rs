@@ -30,22 +30,26 @@ struct Process {
 
 /// Returns the path of an installed program.
 pub(crate) fn binary(name: &str) -> PathBuf {
-    let program = place(name);
-    assert!(program.is_file(), "{program:?}: run .ci/setup first");
-    program
-}
-
-fn place(name: &str) -> PathBuf {
     let directory = std::env::var_os("ORGDATA_REAL_PARTS");
     let directory = directory.map_or_else(|| path("target/real-parts/bin"), PathBuf::from);
-    directory.join(name)
+    let program = directory.join(name);
+    assert!(program.is_file(), "{program:?}: run .ci/setup first");
+    program
 }
 
 /// Runs an installed program in the repository with this standard input. The error is everything that it printed.
 pub(crate) fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let mut command = Command::new(binary(name));
-    command.args(arguments);
-    output(&mut command, input)
+    let result = output(command.args(arguments), input);
+    result.map_err(|error| format!("{name} {arguments:?}: {error}"))
+}
+
+/// Runs the promtool of the oldest supported Prometheus and the current one; both must accept the input, which is `/dev/stdin`.
+#[track_caller]
+pub(crate) fn promtool(arguments: &[&str], input: &str) {
+    for program in ["promtool", "promtool3"] {
+        run(program, arguments, input).expect("no remark");
+    }
 }
 
 /// Runs a command in the repository with this standard input and returns its output. The error is everything that it printed.
@@ -68,18 +72,6 @@ pub(crate) fn output(command: &mut Command, input: &str) -> Result<String, Strin
     }
 }
 
-/// Runs an installed program in the repository. The error is everything that it printed.
-pub(crate) fn tool(name: &str, arguments: &[&str]) -> Result<(), String> {
-    let run = run(name, arguments, "");
-    run.map(drop).map_err(|error| format!("{name}: {error}"))
-}
-
-/// Runs the promtool of the oldest supported Prometheus and the current one.
-pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
-    tool("promtool", arguments)?;
-    tool("promtool3", arguments)
-}
-
 /// Returns loopback ports that are free at the moment, all different.
 pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let bind = |_| TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -99,8 +91,9 @@ impl Process {
             let log = Lines::default();
             let mut command = Command::new(binary(name));
             command.args(arguments(ports)).stdin(Stdio::null());
+            let child = command.stdout(log.file()).stderr(log.file()).spawn();
             let mut process = Self {
-                child: Self::spawn(&mut command, &log),
+                child: child.unwrap(),
                 command,
                 log,
             };
@@ -113,15 +106,10 @@ impl Process {
         unreachable!("the loop ends only by returning")
     }
 
-    fn spawn(command: &mut Command, log: &Lines) -> Child {
-        let command = command.stdout(log.file()).stderr(log.file());
-        command.spawn().unwrap()
-    }
-
     /// Starts it again on the same ports and waits until its URL answers.
     async fn start_again(&mut self, url: &str) {
         self.stop();
-        self.child = Self::spawn(&mut self.command, &self.log);
+        self.child = self.command.spawn().unwrap();
         assert!(self.is_ready(url).await, "it ended");
     }
 

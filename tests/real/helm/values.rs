@@ -2,20 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{BASE, CHART, features, rendered};
-use crate::support::files::yaml;
+use super::{BASE, CHART, NAME, features, rendered};
+use crate::support::files::{array, documents, object, yaml};
 
 /// Maps that go to Kubernetes as they are.
 const PASSED_ON: &str = "/podSecurityContext /securityContext /resources /collector/podSecurityContext /collector/resources";
 
 /// Wrong values and what the error has to name.
-const WRONG: [(&str, &str); 20] = [
-    ("{api: {baseUrl: ''}}", "api.baseUrl"),
+const WRONG: [(&str, &str); 17] = [
+    ("{api: {baseUrl: ''}}", "api.baseUrl is missing"),
     ("{api: {key: a, existingSecret: b}}", "api.existingSecret"),
     ("{api: {url: 'https://a'}}", "'url'"),
-    ("{audit: {pollInterval: 15}}", "/audit/pollInterval"),
     (
         "{audit: {enabled: false}, tickets: {enabled: false}}",
         "nothing left to do",
@@ -24,16 +23,8 @@ const WRONG: [(&str, &str); 20] = [
     ("{metrics: {hashKeySecret: x}}", "metrics.actorLabel"),
     ("{settings: {ORGDATA_API_KEY: secret}}", "'ORGDATA_API_KEY'"),
     (
-        "{settings: {ORGDATA_AUDIT_STRAT: now}}",
-        "'ORGDATA_AUDIT_STRAT'",
-    ),
-    (
         "{extraEnv: [{name: ORGDATA_API_KEY, value: secret}]}",
         "api.existingSecret",
-    ),
-    (
-        "{extraEnv: [{name: ORGDATA_STATE_MAX_SIZE, value: 1GiB}]}",
-        "ORGDATA_STATE_MAX_SIZE already",
     ),
     (
         "{persistence: {enabled: false, existingClaim: x}}",
@@ -53,8 +44,8 @@ const WRONG: [(&str, &str); 20] = [
         "web.certificate.issuerRef.name",
     ),
     (
-        "{prometheusRule: {enabled: true, disabled: [OrgdataExporterDwon]}}",
-        "OrgdataExporterDwon",
+        "{prometheusRule: {enabled: true, disabled: [Dwon]}}",
+        "Dwon",
     ),
     (
         "{prometheusRule: {enabled: true, severities: {Dwon: info}}}",
@@ -72,6 +63,18 @@ const WRONG: [(&str, &str); 20] = [
 
 fn parsed(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// Renders the least that is needed with these values.
+fn rendered_with(values: &Value) -> Result<String, String> {
+    let mut all = parsed(BASE);
+    for (key, value) in values.as_object().unwrap() {
+        match (all[key].as_object_mut(), value.as_object()) {
+            (Some(all), Some(more)) => all.extend(more.clone()),
+            _ => all[key] = value.clone(),
+        }
+    }
+    rendered(&all.to_string())
 }
 
 /// Collects the paths to every leaf; an empty map or list is one.
@@ -123,16 +126,35 @@ fn every_value_has_an_example_and_every_example_an_effect() {
 #[ignore = "needs helm"]
 fn a_wrong_value_is_refused_by_name() {
     for (values, named) in WRONG {
-        let mut all = parsed(BASE);
-        for (key, value) in parsed(values).as_object().unwrap() {
-            match (all[key].as_object_mut(), value.as_object()) {
-                (Some(all), Some(more)) => all.extend(more.clone()),
-                _ => all[key] = value.clone(),
-            }
-        }
-        let error = rendered(&all.to_string()).expect_err(values);
+        let error = rendered_with(&parsed(values)).expect_err(values);
         assert!(error.contains(named), "{values}: {error}");
     }
-    let error = rendered("{}").expect_err("no values");
-    assert!(error.contains("api.baseUrl is missing"), "{error}");
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn the_network_policy_opens_the_ports_that_the_exporter_connects_to() {
+    let both = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let render = |settings: &Value| {
+        rendered_with(&json!({ "networkPolicy": { "enabled": true }, "settings": settings }))
+    };
+    for (settings, others) in [
+        (json!({ both: "[2001:db8::1]:5000" }), json!([5000])),
+        (json!({ both: "http://collector" }), json!([80])),
+        (json!({ both: "https://collector/v1/logs" }), json!([443])),
+        (
+            json!({ "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "logs:5001", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://traces:5002" }),
+            json!([5001, 5002]),
+        ),
+    ] {
+        let objects = documents(&render(&settings).unwrap());
+        let policy = object(&objects, "NetworkPolicy", NAME);
+        let ports = array(&policy["spec"]["egress"][2]["ports"]).iter();
+        // The first two are those of OTLP.
+        let ports: Value = ports.skip(2).map(|port| port["port"].clone()).collect();
+        assert_eq!(ports, others, "{settings}");
+    }
+    // Which port it is, depends on more than the address.
+    let refused = render(&json!({ both: "collector" })).expect_err("no port");
+    assert!(refused.contains("neither a scheme nor a port"), "{refused}");
 }

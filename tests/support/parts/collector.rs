@@ -23,51 +23,13 @@ pub(crate) struct VictoriaLogs {
     _dir: TempDir,
 }
 
-/// Returns the endpoint for a protocol: `http://127.0.0.1:<port>`, without the path of the signal.
-fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
-    let port = if protocol == "grpc" { grpc } else { http };
-    format!("http://127.0.0.1:{port}")
-}
-
-/// Looks again and again until there are so many.
-async fn at_least<T>(count: usize, mut look: impl AsyncFnMut() -> Vec<T>) -> Vec<T> {
-    until(async || {
-        let found = look().await;
-        let (is_all, missing) = (found.len() >= count, format!("{} of {count}", found.len()));
-        is_all.then_some(found).ok_or(missing)
-    })
-    .await
-}
-
 impl Collector {
     pub(crate) async fn start() -> Self {
-        Self::start_with(|_| {}).await
+        Self::start_with("otelcol", |_| {}).await
     }
 
-    /// Starts a collector that rejects every record for want of memory: 503 over HTTP, `UNAVAILABLE` over gRPC.
-    pub(crate) async fn start_rejecting() -> Self {
-        let limit = json!({ "check_interval": "50ms", "limit_mib": 1, "spike_limit_mib": 0 });
-        let collector = Self::start_with(|config| {
-            config["processors"]["memory_limiter"] = limit.clone();
-            config["service"]["pipelines"]["logs"]["processors"] = json!(["memory_limiter"]);
-        })
-        .await;
-        // It takes records until it first looks at the memory.
-        until(async || {
-            let rejects = collector.process.log.count("Refusing data") > 0;
-            rejects.then_some(()).ok_or("the collector does not reject")
-        })
-        .await;
-        collector
-    }
-
-    /// Starts a collector with a changed configuration.
-    pub(crate) async fn start_with(change: impl Fn(&mut Value)) -> Self {
-        Self::start_program("otelcol", change).await
-    }
-
-    /// Starts a collector of another version.
-    pub(crate) async fn start_program(program: &str, change: impl Fn(&mut Value)) -> Self {
+    /// Starts `otelcol` (the current version) or `otelcol-old` with a changed configuration.
+    pub(crate) async fn start_with(program: &str, change: impl Fn(&mut Value)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("otelcol.yaml");
         let arguments = |ports: [u16; 3]| {
@@ -113,7 +75,9 @@ impl Collector {
 
     /// Returns the endpoint for `grpc` or `http/protobuf`.
     pub(crate) fn endpoint(&self, protocol: &str) -> String {
-        endpoint(protocol, self.ports[0], self.ports[1])
+        let [grpc, http, _] = self.ports;
+        let port = if protocol == "grpc" { grpc } else { http };
+        format!("http://127.0.0.1:{port}")
     }
 
     /// Returns the path of the file with the log records: requests in OTLP's JSON form.
@@ -150,11 +114,21 @@ impl Collector {
 
     /// Waits until at least `count` log records were acknowledged and returns all of them.
     pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
-        at_least(count, async || self.records()).await
+        until(async || {
+            let records = self.records();
+            let missing = format!("{} of {count} records", records.len());
+            (records.len() >= count).then_some(records).ok_or(missing)
+        })
+        .await
     }
 
-    pub(crate) fn traces(&self) -> Vec<Value> {
-        lines(&self.dir.path().join("traces.jsonl"))
+    /// Returns the spans acknowledged so far, as in OTLP's JSON form.
+    pub(crate) fn spans(&self) -> Vec<Value> {
+        let requests = lines(&self.dir.path().join("traces.jsonl"));
+        let resources = requests.iter().flat_map(|one| array(&one["resourceSpans"]));
+        let scopes = resources.flat_map(|one| array(&one["scopeSpans"]));
+        let spans = scopes.flat_map(|one| array(&one["spans"]));
+        spans.cloned().collect()
     }
 
     /// Returns how many lines of its output contain these words.
@@ -196,18 +170,18 @@ impl VictoriaLogs {
         format!("{}/insert/opentelemetry/v1/logs", self.base)
     }
 
-    /// Returns the log records that a query finds.
-    pub(crate) async fn query(&self, query: &str) -> Vec<Value> {
-        let request = client().get(format!("{}/select/logsql/query", self.base));
-        let request = request.query(&[("query", query), ("limit", "10000")]);
-        let answer = request.send().await.unwrap().text().await.unwrap();
-        let found = answer.lines().map(serde_json::from_str);
-        found.collect::<Result<_, _>>().unwrap()
-    }
-
-    /// Waits until it finds at least `count` log records and returns all of them.
-    pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
-        at_least(count, async || self.query("*").await).await
+    /// Returns the log records that a query finds, once there are as many as there should be.
+    pub(crate) async fn finds(&self, query: &str, count: usize) -> Vec<Value> {
+        until(async || {
+            let request = client().get(format!("{}/select/logsql/query", self.base));
+            let request = request.query(&[("query", query), ("limit", "10000")]);
+            let answer = request.send().await.unwrap().text().await.unwrap();
+            let found = answer.lines().map(serde_json::from_str);
+            let found: Vec<Value> = found.collect::<Result<_, _>>().unwrap();
+            let wrong = format!("{query}: {} of {count}", found.len());
+            (found.len() == count).then_some(found).ok_or(wrong)
+        })
+        .await
     }
 }
 

@@ -12,7 +12,7 @@ use crate::support::files::{array, text};
 
 /// A server that scrapes and answers PromQL.
 pub(crate) struct Prometheus {
-    _process: Process,
+    process: Process,
     /// What scrapes for it.
     agent: Option<(Process, TempDir)>,
     base: String,
@@ -24,11 +24,6 @@ pub(crate) struct Prometheus {
 pub(crate) fn number(value: &Value) -> f64 {
     let number = value.as_str().and_then(|text| text.parse().ok());
     number.unwrap_or_else(|| panic!("not a sample: {value}"))
-}
-
-/// Returns whether a result is one series with this value.
-fn one(value: f64) -> impl Fn(&Value) -> bool {
-    move |result| array(result).len() == 1 && number(&result[0]["value"][1]) == value
 }
 
 impl Prometheus {
@@ -112,7 +107,7 @@ impl Prometheus {
         let (process, [port]) = Process::start(program, arguments, ready).await;
         let base = format!("http://127.0.0.1:{port}");
         Self {
-            _process: process,
+            process,
             agent: None,
             base,
             victoria_metrics,
@@ -122,6 +117,12 @@ impl Prometheus {
 
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    /// Starts it again, so that it reads what another program has written to its directory.
+    pub(crate) async fn restart(&mut self) {
+        let ready = format!("{}/-/ready", self.base);
+        self.process.start_again(&ready).await;
     }
 
     /// Runs an instant query and returns the `result` array: one element for each series.
@@ -142,49 +143,28 @@ impl Prometheus {
     }
 
     pub(crate) async fn shows(&self, promql: &str, value: f64) {
-        self.query_until(promql, one(value)).await;
+        let is_it =
+            |result: &Value| array(result).len() == 1 && number(&result[0]["value"][1]) == value;
+        self.query_until(promql, is_it).await;
     }
 
-    /// Runs an instant query, now or at a time in seconds, and returns each series by the values of these labels.
-    async fn series(
-        &self,
-        labels: &[&str],
-        promql: &str,
-        time: Option<&str>,
-    ) -> BTreeMap<Vec<String>, Value> {
-        let time = time.map(|time| ("time", time));
-        let parameters: Vec<_> = [("query", promql)].into_iter().chain(time).collect();
-        let answer = self.api("query", &parameters).await;
-        let mut series = BTreeMap::new();
-        for one in array(&answer["result"]) {
-            let key = labels.iter().map(|label| text(&one["metric"][label]));
-            let twice = series.insert(key.collect(), one.clone());
-            assert!(twice.is_none(), "{promql}: two series for {one}");
-        }
-        series
-    }
-
-    /// Returns the value of each series.
+    /// Runs an instant query, now or at a time in seconds, and returns the value of each series by the values of these labels.
     pub(crate) async fn by(
         &self,
         labels: &[&str],
         promql: &str,
         time: Option<&str>,
     ) -> BTreeMap<Vec<String>, f64> {
-        let series = self.series(labels, promql, time).await.into_iter();
-        let value = |(labels, one): (_, Value)| (labels, number(&one["value"][1]));
-        series.map(value).collect()
-    }
-
-    /// Returns the samples of each series of a range query by activity type and actor.
-    pub(crate) async fn samples(&self, range: &str, time: &str) -> BTreeMap<Vec<String>, Vec<f64>> {
-        let labels = ["activity_type", "actor"];
-        let series = self.series(&labels, range, Some(time)).await.into_iter();
-        let samples = |(labels, one): (_, Value)| {
-            let samples = array(&one["values"]).iter();
-            (labels, samples.map(|sample| number(&sample[1])).collect())
-        };
-        series.map(samples).collect()
+        let time = time.map(|time| ("time", time));
+        let parameters: Vec<_> = [("query", promql)].into_iter().chain(time).collect();
+        let answer = self.api("query", &parameters).await;
+        let mut series = BTreeMap::new();
+        for one in array(&answer["result"]) {
+            let key = labels.iter().map(|label| text(&one["metric"][label]));
+            let twice = series.insert(key.collect(), number(&one["value"][1]));
+            assert!(twice.is_none(), "{promql}: two series for {one}");
+        }
+        series
     }
 
     /// Asks `/api/v1/<path>` and returns the `data` of the answer.
