@@ -28,3 +28,16 @@ pub fn error_chain(error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_an_address_or_localhost() {
+        let these = ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"];
+        assert!(these.into_iter().all(is_loopback));
+        let others = ["127.evil.example", "x.localhost", "10.0.0.1", ""];
+        assert!(!others.into_iter().any(is_loopback));
+    }
+}

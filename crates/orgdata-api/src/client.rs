@@ -489,32 +489,3 @@ fn http_date(text: &str) -> Option<Timestamp> {
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn retry_after_is_parsed_in_seconds_and_as_a_date() {
-        let seconds = |seconds| Some(Duration::from_secs(seconds));
-        for (text, delay) in [
-            ("120", seconds(120)),
-            (" 0 ", seconds(0)),
-            ("Wed, 21 Oct 2015 07:29:30 GMT", seconds(90)),
-            ("Wed, 21 Oct 2015 07:27:00 GMT", seconds(0)),
-            ("86400000", Some(LONGEST_PAUSE)),
-            ("soon", None),
-            ("-5", None),
-            ("nan", None),
-            ("1e400", None),
-        ] {
-            let date = http_date("Wed, 21 Oct 2015 07:28:00 GMT");
-            let sent = [(RETRY_AFTER, HeaderValue::from_static(text))];
-            assert_eq!(
-                retry_after(&HeaderMap::from_iter(sent), date),
-                delay,
-                "{text}"
-            );
-        }
-    }
-}

@@ -227,32 +227,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_slices_of_the_body_in_its_order() {
-        let body = r#"{"items":[ {"a": 1}, "odd" ,3],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":true,"new":1}"#;
-        let page = AuditPage::parse(body.to_owned(), None).expect("valid");
-        assert_eq!(
-            page.items().collect::<Vec<_>>(),
-            [r#"{"a": 1}"#, "\"odd\"", "3"]
-        );
-        assert_eq!(page.end_cursor.as_deref(), Some("e"));
-    }
-
-    #[test]
-    fn an_empty_cursor_is_the_end_of_the_listing() {
-        for cursor in ["", r#","endCursor":null"#, r#","endCursor":"""#] {
-            let page =
-                AuditPage::parse(format!(r#"{{"items":[1]{cursor}}}"#), None).expect("valid");
-            assert_eq!(page.end_cursor, None, "{cursor}");
-        }
-    }
-
-    #[test]
-    fn items_that_are_null_are_an_empty_page() {
-        for body in [r#"{"items":null}"#, r#"{ "items" : null , "totalCount":0}"#] {
-            let page = AuditPage::parse(body.to_owned(), None).expect("valid");
-            assert!(page.is_empty() && page.items().next().is_none());
-            let page = TicketPage::parse(body.to_owned(), None).expect("valid");
-            assert!(page.is_empty());
+    fn null_is_an_empty_page_and_an_empty_cursor_the_end_of_the_listing() {
+        for (body, items) in [
+            (r#"{"items":[1]}"#, 1),
+            (r#"{"items":[1],"endCursor":null,"hasMore":1}"#, 1),
+            (r#"{"items":[1],"endCursor":"","hasMore":"true"}"#, 1),
+            (r#"{ "items" : null , "totalCount":0}"#, 0),
+        ] {
+            let page = AuditPage::parse(body.to_owned(), None).expect(body);
+            let found = (page.len(), &page.end_cursor, page.has_more);
+            assert_eq!(found, (items, &None, false), "{body}");
         }
     }
 
@@ -273,14 +257,12 @@ mod tests {
         for line in [
             "{} => items is missing instead of an array",
             "null => the body is null instead of an object",
-            r#"{"items":"null"} => items is a string instead of an array"#,
             r#"{"items":"LONG"} => items is a string instead of an array"#,
             r#"{"items":[],"endCursor":{"LONG":1}} => endCursor is an object instead of a string"#,
             "[[]] => the body is an array instead of an object",
             "LONG => the body is invalid JSON instead of an object",
             r#"{"items":[],"items":[]} => a field occurs twice"#,
             r#"{"items":[secret]} => invalid JSON at line 1 column 11"#,
-            r#"{"items":[{"id":"a => it was cut off after 18 bytes"#,
         ] {
             let (body, message) = line.split_once(" => ").expect(line);
             let error = AuditPage::parse(body.replace("LONG", &long), None);
@@ -290,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_count_of_another_type_counts_as_missing() {
-        for odd in ["-1", "\"7\"", "true", "null", "{}", "1e400"] {
+        for odd in ["-1", "\"7\"", "null", "{}"] {
             let body = format!(r#"{{"items":[{{"id":1}}],"limit":{odd},"totalCount":{odd}}}"#);
             let page = TicketPage::parse(body, None).expect(odd);
             let counts = (page.len(), page.limit, page.total_count);

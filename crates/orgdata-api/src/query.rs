@@ -116,21 +116,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_stays_and_a_trailing_slash_goes() {
-        for (text, base) in [
-            ("https://api.example.com", "https://api.example.com"),
-            ("https://api.example.com/", "https://api.example.com"),
-            (
-                "http://[::1]:8080/base/path//",
-                "http://[::1]:8080/base/path",
-            ),
-        ] {
-            let joined = BaseUrl::parse(text).expect("valid").join("/v1/tickets");
-            assert_eq!(joined.as_str(), format!("{base}/v1/tickets"));
-        }
-    }
-
-    #[test]
     fn other_texts_are_rejected() {
         let texts = "api.example.com?key=1 localhost:8080 ftp://x https://u:p@x u:p@x https://x/?key=1 https://";
         for text in texts.split(' ') {
@@ -139,36 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_http_beyond_loopback_is_a_risk() {
-        let is_risk = |text| BaseUrl::parse(text).expect("valid").is_plain_remote();
-        let safe = "http://127.0.0.1:1 http://127.9.9.9 http://localhost http://[::1]:1 https://api.example";
-        assert!(!safe.split(' ').any(is_risk));
-        let risks = "http://api.example http://127.evil.example http://x.localhost";
-        assert!(risks.split(' ').all(is_risk));
-    }
-
-    #[test]
-    fn one_value_is_sent_alone_and_several_as_an_array() {
-        let filters = Filters {
-            activity_types: vec!["A".into()],
-            deal_ids: vec!["1".into(), "2".into()],
-            ..Filters::default()
-        };
-        let query: Vec<String> = filters.query().map(|(a, b)| format!("{a}={b}")).collect();
-        assert_eq!(query, ["activityTypes=A", "dealIds[]=1", "dealIds[]=2"]);
-    }
-
-    #[test]
     fn the_order_of_filters_is_not_a_change() {
-        let one = Filters {
-            deal_ids: vec!["1".into(), "2".into()],
-            ..Filters::default()
+        let fingerprint = |ids: &[&str]| {
+            let deal_ids = ids.iter().map(|&id| id.to_owned()).collect();
+            let filters = Filters {
+                deal_ids,
+                ..Filters::default()
+            };
+            filters.fingerprint()
         };
-        let two = Filters {
-            deal_ids: vec!["2".into(), "1".into(), "1".into()],
-            ..Filters::default()
-        };
-        assert_eq!(one.fingerprint(), two.fingerprint());
-        assert_ne!(one.fingerprint(), Filters::default().fingerprint());
+        assert_eq!(fingerprint(&["1", "2"]), fingerprint(&["2", "1", "1"]));
+        assert_ne!(fingerprint(&["1", "2"]), fingerprint(&["1"]));
     }
 }

@@ -51,61 +51,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_instant_in_several_forms() {
-        let expected = "2026-11-24T21:03:26Z".parse().ok();
-        for form in [
-            "2026-11-24T21:03:26Z",
-            "2026-11-24T21:03:26.000Z",
-            "2026-11-24T23:03:26+02:00",
-            "2026-11-24T21:03:26",
-            "2026-11-24 21:03:26",
-            "20261124T210326Z",
-            " 2026-11-24T21:03:26Z\n",
-            "2026-11-24 23:03:26.000000000+02:00",
-            "1795554206",
-            "1795554206000",
-            "1795554206.0",
-            "1.795554206E9",
+    fn an_instant_has_many_forms() {
+        for (form, expected) in [
+            ("2026-11-24T21:03:26Z", "2026-11-24T21:03:26Z"),
+            (
+                "2026-11-24T23:03:26.123456789+02:00",
+                "2026-11-24T21:03:26.123456789Z",
+            ),
+            // Without a zone it is UTC.
+            (" 2026-11-24T21:03:26\n", "2026-11-24T21:03:26Z"),
+            ("2026-11-24 21:03:26", "2026-11-24T21:03:26Z"),
+            ("20261124T210326Z", "2026-11-24T21:03:26Z"),
+            ("2026-03-01", "2026-03-01T00:00:00Z"),
+            ("20260301", "2026-03-01T00:00:00Z"),
+            // Seconds, and milliseconds.
+            ("1795554206", "2026-11-24T21:03:26Z"),
+            ("1.795554206E9", "2026-11-24T21:03:26Z"),
+            ("1772359200.123", "2026-03-01T10:00:00.123Z"),
+            ("1772359200123", "2026-03-01T10:00:00.123Z"),
         ] {
+            let expected = expected.parse().ok();
             assert_eq!(parse_time(form), expected, "{form}");
+            let json = serde_json::to_string(form).expect("a string");
+            assert_eq!(parse_json_time(&json), expected, "{json}");
         }
-        for json in [
-            "1795554206",
-            "\"1795554206\"",
-            r#""2026-11-24T21:03:26\u002B00:00""#,
-        ] {
+        let escaped = r#""2026-11-24T21:03:26\u002B00:00""#;
+        for json in ["1795554206", escaped] {
+            let expected = "2026-11-24T21:03:26Z".parse().ok();
             assert_eq!(parse_json_time(json), expected, "{json}");
         }
     }
 
     #[test]
-    fn a_fraction_is_kept() {
-        for (form, expected) in [
-            (
-                "2026-03-01T10:00:00.123456789Z",
-                "2026-03-01T10:00:00.123456789Z",
-            ),
-            ("1772359200123", "2026-03-01T10:00:00.123Z"),
-            ("1772359200.123", "2026-03-01T10:00:00.123Z"),
-        ] {
-            assert_eq!(parse_time(form), expected.parse().ok(), "{form}");
-        }
-    }
-
-    #[test]
-    fn a_date_alone_is_its_midnight() {
-        for date in ["2026-03-01", "20260301"] {
-            assert_eq!(parse_time(date), "2026-03-01T00:00:00Z".parse().ok());
-            assert!(is_date(date));
-        }
-        for other in [
-            "2026-03-01T00:00:00Z",
-            "2026-03-01 00:00",
-            "1772359200",
-            "soon",
-        ] {
-            assert!(!is_date(other), "{other}");
-        }
+    fn a_date_has_no_time() {
+        assert!(["2026-03-01", "20260301"].into_iter().all(is_date));
+        let others = ["2026-03-01T00:00:00Z", "2026-03-01 00:00", "1772359200"];
+        assert!(!others.into_iter().any(is_date));
     }
 
     #[test]
@@ -114,17 +95,12 @@ mod tests {
             "",
             "yesterday",
             "2026-13-01T00:00:00Z",
-            "0",
             "12345",
             "-1772359200",
             "1795554206000000",
-            "1795554206000000000",
-            "1e300",
             "inf",
-            "+010000-01-01T00:00:00Z",
             "9999-12-31T23:59:59Z",
             "2026-11-24 21:03:26 +0000 UTC",
-            "Tue Nov 24 21:03:26 2026",
             "Tue, 24 Nov 2026 21:03:26 GMT",
         ] {
             assert_eq!(parse_time(text), None, "{text}");

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use crate::peer::{Peer, Reply, answer, json};
 use crate::support::Subject;
 
-const PAGE: &str = r#"{"items":[{"id":"a"},{"id":"b"}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":true}"#;
+const PAGE: &str = r#"{"items":[ {"id": "a"}, "odd" ,3],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":true,"new":1}"#;
 
 fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -14,82 +14,64 @@ fn gzip(text: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_compressed_page_is_read_and_counted_as_what_it_holds() {
-    let peer = Peer::always(answer(
-        "200 OK",
-        &["content-type: application/json", "content-encoding: gzip"],
-        gzip(PAGE.as_bytes()),
-    ))
-    .await;
-    let subject = Subject::new(&peer.url());
-    let page = subject.audit().await.expect("a page");
-    assert_eq!(
-        page.items().collect::<Vec<_>>(),
-        [r#"{"id":"a"}"#, r#"{"id":"b"}"#]
-    );
-    assert_eq!(page.end_cursor.as_deref(), Some("e"));
-    assert!(
-        peer.seen()[0]
-            .header("accept-encoding")
-            .is_some_and(|accepted| accepted.contains("gzip"))
-    );
-    assert_eq!(subject.reported().bytes, PAGE.len() as u64);
-}
-
-#[tokio::test]
-async fn a_page_is_a_page_whatever_its_content_type_and_its_bytes() {
-    let odd = [
-        &br#"{"items":[{"id":"a","title":"caf"#[..],
-        b"\xe9",
-        br#""}]}"#,
-    ]
-    .concat();
-    for reply in [
-        answer("200 OK", &[], PAGE),
-        answer("200 OK", &["content-type: text/plain"], PAGE),
-        answer(
-            "206 Partial Content",
-            &["content-type: application/vnd.api+json"],
-            PAGE,
+async fn a_page_is_a_page_however_it_is_sent() {
+    let gzipped = gzip(PAGE.as_bytes());
+    for (name, reply) in [
+        ("no type", answer("200 OK", &[], PAGE)),
+        (
+            "text",
+            answer("200 OK", &["content-type: text/plain"], PAGE),
         ),
-        json("200 OK", [b"\n ", PAGE.as_bytes(), b" \r\n"].concat()),
-        json("200 OK", &odd),
-        json("200 OK", r#"{"items":[{"id":"\ud800"}]}"#),
+        ("part", json("206 Partial Content", PAGE)),
+        ("spaces", json("200 OK", format!("\n {PAGE} \r\n"))),
+        (
+            "gzip",
+            answer("200 OK", &["content-encoding: gzip"], gzipped),
+        ),
     ] {
-        let peer = Peer::always(reply.clone()).await;
-        assert!(
-            !Subject::new(&peer.url())
-                .audit()
-                .await
-                .expect("a page")
-                .is_empty(),
-            "{reply:?}"
-        );
+        let peer = Peer::always(reply).await;
+        let subject = Subject::new(&peer.url());
+        let page = subject.audit().await.expect(name);
+        let items: Vec<&str> = page.items().collect();
+        assert_eq!(items, [r#"{"id": "a"}"#, "\"odd\"", "3"], "{name}");
+        assert_eq!(page.end_cursor.as_deref(), Some("e"), "{name}");
+        assert!(page.has_more, "{name}");
+        // What it holds, and not what was sent.
+        let bytes = subject.reported().bytes;
+        assert_eq!(bytes, page.body().len() as u64, "{name}");
+        let request = &peer.seen()[0];
+        let accepted = request.header("accept-encoding");
+        assert!(accepted.is_some_and(|it| it.contains("gzip")), "{name}");
     }
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_cut_off() {
-    let start = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"items\":[".to_vec();
-    let peer = Peer::always(Reply::Endless(start, vec![b' '; 1 << 20])).await;
-    let subject = Subject::new(&peer.url());
-    let error = subject.failed().await;
-    assert_eq!(
-        error.to_string(),
-        "the answer is larger than 16777216 bytes"
-    );
-    assert!(subject.reported().bytes < 18_000_000);
-    // The same request would bring the same answer.
-    assert_eq!(peer.count(), 1);
+async fn odd_bytes_and_deep_nesting_hide_no_page() {
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    for body in [
+        &b"{\"items\":[{\"id\":\"caf\xe9\"}]}"[..],
+        br#"{"items":[{"id":"\ud800"}]}"#,
+        format!(r#"{{"items":[{{"x":{deep}}}],"more":{deep}}}"#).as_bytes(),
+    ] {
+        let peer = Peer::always(json("200 OK", body)).await;
+        let page = Subject::new(&peer.url()).audit().await;
+        assert_eq!(page.expect("a page").len(), 1);
+    }
 }
 
 #[tokio::test]
-async fn a_compressed_flood_is_cut_off_too() {
+async fn a_page_of_more_than_16_mib_is_cut_off() {
+    let start = b"HTTP/1.1 200 OK\r\n\r\n{\"items\":[".to_vec();
     // 64 MiB of spaces in some 64 kB.
-    let body = gzip(&[br#"{"items":["#.to_vec(), vec![b' '; 64 << 20]].concat());
-    let peer = Peer::always(answer("200 OK", &["content-encoding: gzip"], body)).await;
-    assert_eq!(
-        Subject::new(&peer.url()).failed().await.reason().as_str(),
-        "too_large"
-    );
+    let flood = gzip(&vec![b' '; 64 << 20]);
+    for (name, reply) in [
+        ("endless", Reply::Endless(start, vec![b' '; 1 << 20])),
+        ("gzip", answer("200 OK", &["content-encoding: gzip"], flood)),
+    ] {
+        let peer = Peer::always(reply).await;
+        let error = Subject::new(&peer.url()).failed().await;
+        assert_eq!(error.reason().as_str(), "too_large", "{name}");
+        // The same request would bring the same answer.
+        assert_eq!(peer.count(), 1, "{name}");
+    }
 }

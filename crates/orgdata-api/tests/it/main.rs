@@ -4,7 +4,6 @@
 
 mod bodies;
 mod errors;
-mod hostile;
 mod peer;
 mod redirects;
 mod requests;

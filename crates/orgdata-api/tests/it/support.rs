@@ -17,7 +17,6 @@ pub(crate) const KEY: &str = "demo-key";
 /// What a client reported.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
-    pub(crate) requests: usize,
     pub(crate) bytes: u64,
     pub(crate) throttled: f64,
     failures: BTreeMap<&'static str, usize>,
@@ -73,19 +72,12 @@ pub(crate) async fn fast<F: Future>(future: F) -> F::Output {
 
 impl Observer for Recorder {
     fn response(&self, _: Endpoint, _: Duration, bytes: u64) {
-        let mut reported = self.0.lock().unwrap();
-        reported.requests += 1;
-        reported.bytes += bytes;
+        self.0.lock().unwrap().bytes += bytes;
     }
 
     fn failure(&self, _: Endpoint, reason: FailureReason) {
-        *self
-            .0
-            .lock()
-            .unwrap()
-            .failures
-            .entry(reason.as_str())
-            .or_default() += 1;
+        let failures = &mut self.0.lock().unwrap().failures;
+        *failures.entry(reason.as_str()).or_default() += 1;
     }
 
     fn throttled(&self, waited: Duration) {
