@@ -1,27 +1,18 @@
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsPartialSuccess;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::*;
-use crate::verdict::tests::row;
+use crate::verdict::tests::{rejection, row};
 
 const JSON: &str = "application/json; charset=utf-8";
 
-fn answer(status: u16, kind: &str, body: impl Into<Vec<u8>>) -> Answer {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, kind.parse().expect("a value"));
+fn answer(status: u16, kind: &'static str, body: impl Into<Vec<u8>>) -> Answer {
     Answer {
         status: StatusCode::from_u16(status).expect("a status"),
-        headers,
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]),
         body: body.into(),
-    }
-}
-
-fn rejection(answer: &Answer) -> Rejection {
-    match answer.verdict() {
-        Verdict::Rejected(rejection) => rejection,
-        other => panic!("not a rejection: {other:?}"),
     }
 }
 
@@ -34,64 +25,53 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
         }),
     };
     let partial = partial.encode_to_vec();
-    let json = |partial: &str| format!(r#"{{"partialSuccess":{partial}}}"#).into_bytes();
-    let text = |text: &str| text.as_bytes().to_vec();
-    // The JSON of protobuf allows many forms of a number, and what cannot be read was not accepted.
-    let numbers = [r#""3""#, "3", "3.0", r#""3e0""#, r#""many""#, r#""NaN""#];
-    let numbers = numbers.map(|number| {
-        let body = json(&format!(
-            r#"{{"rejectedLogRecords":{number},"errorMessage":7}}"#
-        ));
-        (200, JSON, body, "bad_record")
-    });
     let original = r#"{"partial_success":{"rejected_log_records":3,"error_message":"no"}}"#;
+    let no_partial = r#"{"partialSuccess":null}"#;
     let others = [
         (200, PROTOBUF, vec![], "accepted"),
         (204, "text/html", vec![], "accepted"),
         (200, PROTOBUF, partial.clone(), "bad_record"),
         (200, "application/octet-stream", partial, "bad_record"),
-        (200, JSON, text("{}"), "accepted"),
-        (200, JSON, json("{}"), "accepted"),
-        (200, JSON, json("null"), "accepted"),
+        (200, JSON, b"{}".to_vec(), "accepted"),
+        (200, JSON, no_partial.into(), "accepted"),
         // Unknown fields are ignored, and protobuf's own names of fields are read as well.
-        (200, JSON, text(r#"{"took":3}"#), "accepted"),
-        (200, JSON, json(r#"{"x":[]}"#), "accepted"),
-        (200, JSON, text(original), "bad_record"),
-        (200, JSON, text("[]"), "wrong_endpoint"),
-        (200, "text/html", text("<html>Hi"), "wrong_endpoint"),
-        (200, "text/plain", text("ok"), "wrong_endpoint"),
-        (200, PROTOBUF, text("<html>Hi"), "wrong_endpoint"),
+        (200, JSON, br#"{"took":3}"#.to_vec(), "accepted"),
+        (200, JSON, original.into(), "bad_record"),
+        (200, JSON, b"[]".to_vec(), "wrong_endpoint"),
+        (200, "text/html", b"<html>Hi".to_vec(), "wrong_endpoint"),
+        (200, PROTOBUF, b"<html>Hi".to_vec(), "wrong_endpoint"),
+        // The records were accepted, and are sent again in smaller requests.
+        (200, PROTOBUF, vec![0; MAX_ANSWER], "too_large"),
     ];
+    // The JSON of protobuf allows many forms of a number, and what cannot be read was not accepted.
+    let numbers = [r#""3""#, "3", "3.0", r#""3e0""#, r#""many""#, r#""NaN""#];
+    let numbers = numbers.map(|number| {
+        let body = format!(r#"{{"partialSuccess":{{"rejectedLogRecords":{number}}}}}"#);
+        (200, JSON, body.into_bytes(), "bad_record")
+    });
     for (status, kind, body, expected) in others.into_iter().chain(numbers) {
-        let answer = answer(status, kind, body);
-        let verdict = answer.verdict();
-        assert_eq!(row(&verdict), expected, "{answer:?}");
+        let shown = String::from_utf8_lossy(&body[..body.len().min(99)]).into_owned();
+        let verdict = answer(status, kind, body).verdict();
+        assert_eq!(row(&verdict), expected, "{kind}: {shown}");
         let is_partial = matches!(verdict, Verdict::PartlyRejected { .. });
         assert_eq!(is_partial, expected == "bad_record", "{verdict:?}");
     }
 }
 
-/// The records were accepted, and are sent again in smaller requests.
-#[test]
-fn an_answer_that_is_too_large_is_for_too_many_records() {
-    let answer = answer(200, PROTOBUF, vec![0; MAX_ANSWER]);
-    assert_eq!(row(&answer.verdict()), "too_large");
-}
-
 #[test]
 fn the_words_of_an_error_are_in_a_status_or_plain() {
+    let words = "line 3: request body too large\n";
     let status = tonic_types::Status {
         code: 3,
-        message: "line 3: request body too large\n".to_owned(),
+        message: words.to_owned(),
         details: Vec::new(),
     };
     for (kind, body) in [
         (PROTOBUF, status.encode_to_vec()),
-        ("text/plain", b"line 3: request body too large\n".to_vec()),
+        ("text/plain", words.into()),
     ] {
-        let rejection = rejection(&answer(400, kind, body));
-        assert_eq!(rejection.reason, Reason::TooLarge);
-        assert_eq!(rejection.message, "HTTP 400: too large");
+        let expected = Rejection::new(Reason::TooLarge, "HTTP 400: too large");
+        assert_eq!(rejection(answer(400, kind, body).verdict()), expected);
     }
 }
 
@@ -114,28 +94,31 @@ async fn a_rejection_whose_body_never_ends_is_a_rejection() {
     let connection = crate::settings::tests::plain(&format!("http://{address}"));
     let client = connection.http_client().expect("settings").build();
     let verdict = export(client.expect("a client"), &connection, Bytes::new()).await;
-    let rejection = Rejection::new(Reason::BadRecord, "HTTP 400: too old");
-    assert_eq!(verdict, Verdict::Rejected(rejection));
+    let expected = Rejection::new(Reason::BadRecord, "HTTP 400: too old");
+    assert_eq!(rejection(verdict), expected);
 }
 
 #[test]
 fn the_delay_is_in_the_header_or_in_the_status() {
-    let delay = |answer: &Answer| rejection(answer).retry_after;
-    let mut busy = answer(503, "text/plain", "busy");
-    assert_eq!(delay(&busy), None);
-    busy.headers
-        .insert(RETRY_AFTER, HeaderValue::from_static("120"));
-    assert_eq!(delay(&busy), Some(Duration::from_secs(120)));
-    let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
-    busy.headers
-        .insert(RETRY_AFTER, soon.parse().expect("a value"));
-    assert!(delay(&busy).is_some_and(|wait| (80..=90).contains(&wait.as_secs())));
-    // By the collector's clock, if it says its time.
-    let ahead = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(600));
-    busy.headers.insert(DATE, ahead.parse().expect("a value"));
-    assert_eq!(delay(&busy), Some(Duration::ZERO));
-    let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    for (text, expected) in [
+        ("120", seconds(120)),
+        ("-5", None),
+        ("soon", None),
+        // By the collector's clock.
+        ("Wed, 21 Oct 2015 07:29:30 GMT", seconds(90)),
+        ("Wed, 21 Oct 2015 07:27:00 GMT", seconds(0)),
+    ] {
+        let mut busy = answer(503, "text/plain", "busy");
+        let date = HeaderValue::from_static("Wed, 21 Oct 2015 07:28:00 GMT");
+        busy.headers.insert(DATE, date);
+        let delay = HeaderValue::from_static(text);
+        busy.headers.insert(RETRY_AFTER, delay);
+        let found = rejection(busy.verdict()).retry_after;
+        assert_eq!(found, expected, "{text}");
+    }
+    let details = ErrorDetails::with_retry_info(seconds(7));
     let status = tonic::Status::with_error_details(tonic::Code::Unavailable, "busy", details);
-    let status = answer(503, PROTOBUF, status.details().to_vec());
-    assert_eq!(delay(&status), Some(Duration::from_secs(7)));
+    let answer = answer(503, PROTOBUF, status.details());
+    assert_eq!(rejection(answer.verdict()).retry_after, seconds(7));
 }

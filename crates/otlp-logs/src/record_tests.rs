@@ -78,8 +78,6 @@ fn the_table_says_what_becomes_an_attribute() {
         };
         let shown: Vec<_> = logs.log_records[0].attributes.iter().map(shown).collect();
         assert_eq!(shown.join(" "), expected);
-        let (name, body) = decode(&record(json));
-        assert_eq!(name, "request");
-        assert!(body.is_object());
+        assert_eq!(decode(&record(json)).0, "request");
     }
 }
