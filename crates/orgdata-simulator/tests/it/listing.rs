@@ -5,18 +5,20 @@ use orgdata_simulator::{ApiKey, Endpoint, Fault};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{all_ids, audit, client, flags, get, ids, items, listed, text, with_history};
+use crate::support::{audit, flags, get, ids, items, request, text, with_history};
 
 #[tokio::test]
 async fn a_page_has_the_newest_entries_and_100_by_default() {
-    let sim = with_history(1_500, |_| ()).await;
+    let sim = with_history(150, |_| ()).await;
     let page = audit(&sim, "").await;
     assert_eq!((items(&page).len(), flags(&page)), (100, (false, true)));
     assert_eq!(page.as_object().unwrap().len(), 5);
     let created = items(&page).iter().map(|item| text(item, "createdAt"));
     assert!(created.is_sorted_by(|newer, older| newer >= older));
-    let whole = listed(&sim, "limit=1000").await;
-    assert_eq!(all_ids(&sim, "limit=400").await[..1_000], whole);
+    let older = audit(&sim, &format!("before={}", text(&page, "endCursor"))).await;
+    assert_eq!(flags(&older), (true, false));
+    let whole = audit(&sim, "limit=1000").await;
+    assert_eq!([ids(&page), ids(&older)].concat(), ids(&whole));
     assert_eq!(get(&sim, "/v1/users").await.0, 404);
 }
 
@@ -24,27 +26,18 @@ async fn a_page_has_the_newest_entries_and_100_by_default() {
 async fn after_returns_the_page_next_to_the_cursor() {
     let sim = with_history(10, |_| ()).await;
     let top = audit(&sim, "limit=3").await;
-    let cursor = text(&top, "startCursor").to_owned();
+    let cursor = text(&top, "startCursor");
     let quiet = audit(&sim, &format!("after={cursor}")).await;
-    assert_eq!(
-        (items(&quiet).len(), text(&quiet, "startCursor")),
-        (0, &*cursor)
-    );
-    assert_eq!(
-        (&quiet["endCursor"], flags(&quiet)),
-        (&Value::Null, (false, true))
-    );
-
+    assert_eq!((ids(&quiet), flags(&quiet)), (vec![], (false, true)));
+    assert_eq!(text(&quiet, "startCursor"), cursor);
+    assert_eq!(quiet["endCursor"], Value::Null);
     sim.add_events(25);
-    let new = listed(&sim, "limit=25").await;
-    let mut seen = Vec::new();
-    let mut page = audit(&sim, &format!("limit=10&after={cursor}")).await;
-    while !items(&page).is_empty() {
-        seen.splice(0..0, ids(&page));
-        let next = text(&page, "startCursor").to_owned();
-        page = audit(&sim, &format!("limit=10&after={next}")).await;
-    }
-    assert_eq!(seen, new);
+    let next = audit(&sim, &format!("limit=10&after={cursor}")).await;
+    let new = audit(&sim, "limit=25").await;
+    assert_eq!(
+        (ids(&next), flags(&next)),
+        (ids(&new)[15..].to_vec(), (true, true))
+    );
 }
 
 #[tokio::test]
@@ -52,10 +45,10 @@ async fn filters_combine_with_and_and_their_values_with_or() {
     type Keep = fn(&Value) -> bool;
     let sim = with_history(1_000, |_| ()).await;
     let all = audit(&sim, "limit=1000").await;
-    let task: Keep = |entry| entry["type"] == "TASK_CREATED";
-    let cases: [(&str, Keep); 8] = [
-        ("activityTypes=TASK_CREATED", task),
-        ("activityTypes%5B%5D=TASK_CREATED", task),
+    let cases: [(&str, Keep); 7] = [
+        ("activityTypes%5B%5D=TASK_CREATED", |entry| {
+            entry["type"] == "TASK_CREATED"
+        }),
         (
             "activityTypes[]=TASK_CREATED&activityTypes[]=DEAL_UPDATED",
             |entry| entry["type"] == "TASK_CREATED" || entry["type"] == "DEAL_UPDATED",
@@ -75,41 +68,33 @@ async fn filters_combine_with_and_and_their_values_with_or() {
         ("actorUserEmails=unknown@example.com", |_| false),
     ];
     for (query, keep) in cases {
-        let entries = all["items"].as_array().unwrap().iter();
-        let kept = entries.filter(|entry| keep(entry));
-        let kept: Vec<_> = kept.map(|entry| text(entry, "id").to_owned()).collect();
+        let kept = items(&all).iter().filter(|entry| keep(entry));
+        let kept: Vec<&str> = kept.map(|entry| text(entry, "id")).collect();
         assert_eq!(kept.is_empty(), query.contains("unknown"), "{query}");
-        let query = format!("limit=1000&{query}");
-        assert_eq!(listed(&sim, &query).await, kept, "{query}");
+        let found = audit(&sim, &format!("limit=1000&{query}")).await;
+        assert_eq!(ids(&found), kept, "{query}");
     }
 }
 
 #[tokio::test]
 async fn what_is_wrong_is_rejected_with_its_issues() {
     let sim = with_history(5, |_| ()).await;
+    let kind = "activityTypes[]=TASK_CREATED&activityTypes[]=NOT_A_TYPE";
     for (query, path, code) in [
         ("limit=0", "limit", "too_small"),
         ("limit=1001", "limit", "too_big"),
-        ("limit=many", "limit", "invalid_type"),
         ("limit=1.5", "limit", "invalid_type"),
         ("sort=up", "sort", "unrecognized_keys"),
         ("before=nonsense", "before", "invalid_cursor"),
         ("after=", "after", "invalid_cursor"),
-        (
-            "activityTypes[]=TASK_CREATED&activityTypes[]=NOT_A_TYPE",
-            "activityTypes",
-            "invalid_enum_value",
-        ),
+        (kind, "activityTypes", "invalid_enum_value"),
     ] {
         let (status, body) = get(&sim, &format!("/v1/audit-logs?{query}")).await;
         assert_eq!(status, 400, "{query}");
         assert!(body["error"].is_string());
         let issue = &body["issues"][0];
-        assert_eq!(
-            (&issue["path"], &issue["code"]),
-            (&json!([path]), &json!(code)),
-            "{query}"
-        );
+        let found = (&issue["path"], &issue["code"]);
+        assert_eq!(found, (&json!([path]), &json!(code)), "{query}");
         assert!(issue["message"].is_string() && issue.get("received").is_some());
         assert_eq!(issue["options"].is_array(), code == "invalid_enum_value");
     }
@@ -120,40 +105,23 @@ async fn what_is_wrong_is_rejected_with_its_issues() {
 
 #[tokio::test]
 async fn a_key_needs_the_scope_of_the_listing() {
-    let keys = [
-        "full",
-        "read=*:read",
-        "logs=activity_logs:read",
-        "tickets=tickets:read",
-        "none=",
-    ];
-    let sim = with_history(5, |config| {
-        config.keys = keys
-            .iter()
-            .map(|key| key.parse::<ApiKey>().unwrap())
-            .collect()
-    })
-    .await;
+    let keys = "full read=*:read logs=activity_logs:read tickets=tickets:read none=";
+    let keys: Result<Vec<ApiKey>, _> = keys.split(' ').map(str::parse).collect();
+    let sim = with_history(5, |config| config.keys = keys.unwrap()).await;
     for (key, audit, tickets) in [
-        (None, 401, 401),
-        (Some("wrong"), 401, 401),
-        (Some("full"), 200, 200),
-        (Some("read"), 200, 200),
-        (Some("logs"), 200, 403),
-        (Some("tickets"), 403, 200),
-        (Some("none"), 403, 403),
+        ("", 401, 401),
+        ("wrong", 401, 401),
+        ("full", 200, 200),
+        ("read", 200, 200),
+        ("logs", 200, 403),
+        ("tickets", 403, 200),
+        ("none", 403, 403),
     ] {
         for (path, expected) in [("/v1/audit-logs", audit), ("/v1/tickets", tickets)] {
-            let mut request = client().get(format!("{}{path}", sim.base_url()));
-            if let Some(key) = key {
-                request = request.header("x-api-key", key);
-            }
-            let response = request.send().await.unwrap();
+            let response = request(&sim, path, key).await;
             assert_eq!(response.status(), expected, "{key:?} {path}");
-            if expected != 200 {
-                let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
-                assert!(body["message"].is_string());
-            }
+            let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+            assert_eq!(body["message"].is_string(), expected != 200, "{body}");
         }
     }
 }

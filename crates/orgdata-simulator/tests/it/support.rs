@@ -4,8 +4,11 @@ use std::sync::LazyLock;
 
 use orgdata_simulator::{Config, Running, Simulator};
 use reqwest::redirect::Policy;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
+
+/// The key that a simulator accepts by default.
+pub(crate) const KEY: &str = "demo-key";
 
 /// Returns the client of all tests. It keeps no connection, because each test has its own runtime.
 pub(crate) fn client() -> &'static Client {
@@ -25,16 +28,24 @@ pub(crate) fn client() -> &'static Client {
 
 /// Starts a quiet simulator with some history.
 pub(crate) async fn with_history(history: u64, change: impl FnOnce(&mut Config)) -> Running {
-    let mut config = Config {
-        history,
-        ..Config::quiet()
-    };
+    let mut config = Config::quiet();
+    config.history = history;
     change(&mut config);
     Simulator::spawn(config).await.unwrap()
 }
 
+/// Sends a request, with a key unless it is empty.
+pub(crate) async fn request(sim: &Running, path: &str, key: &str) -> Response {
+    let request = client().get(format!("{}{path}", sim.base_url()));
+    let request = match key {
+        "" => request,
+        key => request.header("x-api-key", key),
+    };
+    request.send().await.unwrap()
+}
+
 pub(crate) async fn get(sim: &Running, path: &str) -> (StatusCode, Value) {
-    let response = raw(sim, path).await.unwrap();
+    let response = request(sim, path, KEY).await;
     let status = response.status();
     let kind = response.headers()["content-type"].to_str().unwrap();
     assert!(kind.starts_with("application/json"), "{kind}");
@@ -52,9 +63,9 @@ pub(crate) fn items(page: &Value) -> &[Value] {
     page["items"].as_array().unwrap()
 }
 
-pub(crate) fn ids(page: &Value) -> Vec<String> {
+pub(crate) fn ids(page: &Value) -> Vec<&str> {
     let items = items(page).iter();
-    items.map(|item| text(item, "id").to_owned()).collect()
+    items.map(|item| text(item, "id")).collect()
 }
 
 /// Returns `hasPrevious` and `hasMore`.
@@ -63,32 +74,6 @@ pub(crate) fn flags(page: &Value) -> (bool, bool) {
     (flag("hasPrevious"), flag("hasMore"))
 }
 
-/// Returns the ids of a page.
-pub(crate) async fn listed(sim: &Running, query: &str) -> Vec<String> {
-    ids(&audit(sim, query).await)
-}
-
 pub(crate) fn text<'a>(page: &'a Value, field: &str) -> &'a str {
     page[field].as_str().unwrap()
-}
-
-/// Returns every id from the newest to the oldest, page by page.
-pub(crate) async fn all_ids(sim: &Running, query: &str) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut page = audit(sim, query).await;
-    while !items(&page).is_empty() {
-        all.extend(ids(&page));
-        let before = text(&page, "endCursor").to_owned();
-        page = audit(sim, &format!("{query}&before={before}")).await;
-    }
-    all
-}
-
-/// Sends one request.
-pub(crate) async fn raw(sim: &Running, path: &str) -> reqwest::Result<reqwest::Response> {
-    client()
-        .get(format!("{}{path}", sim.base_url()))
-        .header("X-API-Key", "demo-key")
-        .send()
-        .await
 }
