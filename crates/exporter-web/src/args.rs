@@ -97,27 +97,16 @@ mod tests {
 
     #[test]
     fn a_telemetry_path_is_plain_and_not_used_otherwise() {
-        for text in [
-            "/metrics",
-            "/probe/metrics/",
-            "/-metrics",
-            "/m.e_t~r-1",
-            "/..m",
-        ] {
+        for text in ["/metrics", "/probe/m.e_t~r-1/", "/-metrics", "/..m"] {
             assert_eq!(telemetry_path(text).as_deref(), Ok(text));
         }
         for (text, reason) in [
             ("", "plain path"),
             ("metrics", "plain path"),
-            ("http://localhost/metrics", "plain path"),
             ("/metrics?x=1", "plain path"),
-            ("/metrics#x", "plain path"),
             ("/{m}", "plain path"),
-            ("/m x", "plain path"),
             ("/m\u{e9}", "plain path"),
             ("//metrics", "plain path"),
-            ("/..", "plain path"),
-            ("/.", "plain path"),
             ("/a/../-/ready", "plain path"),
             ("/%2e%2e", "plain path"),
             ("/", "itself uses"),

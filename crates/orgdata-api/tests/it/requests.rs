@@ -40,25 +40,20 @@ async fn filters_and_cursors_arrive_unchanged() {
     });
     let page = subject.client.audit_page(5, Some("a+b/c==&x#y z")).await;
     page.expect("a page");
-    let target = peer.seen()[0].target().to_owned();
-    let url = url::Url::parse(&format!("{}{target}", peer.url())).expect("a URL");
-    let pairs = url.query_pairs();
-    let query: Vec<String> = pairs
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let requests = peer.seen();
+    let query: Vec<&str> = requests[0].target().split(['?', '&']).collect();
     assert_eq!(
         query,
         [
+            "/v1/audit-logs",
             "limit=5",
-            "before=a+b/c==&x#y z",
-            "activityTypes[]=A&B",
-            "activityTypes[]=C=D",
+            "before=a%2Bb%2Fc%3D%3D%26x%23y+z",
+            "activityTypes%5B%5D=A%26B",
+            "activityTypes%5B%5D=C%3DD",
             "dealIds=42",
-            "actorUserEmails=ada+audit@example.com",
-            "targetUserEmails[]=ünï@example.com",
-            "targetUserEmails[]=100%@example.com",
+            "actorUserEmails=ada%2Baudit%40example.com",
+            "targetUserEmails%5B%5D=%C3%BCn%C3%AF%40example.com",
+            "targetUserEmails%5B%5D=100%25%40example.com",
         ]
     );
-    // Some servers read a plus as a space, also if it is one.
-    assert!(target.contains("=ada%2Baudit%40example.com"), "{target}");
 }
