@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_keeps_every_digit_and_nothing_else_is_a_number() {
+    fn a_number_keeps_every_digit_and_a_count_is_a_whole_one() {
         for (text, count) in [
             ("90000000000000.01", None),
             ("-0.10", None),
@@ -145,10 +145,6 @@ mod tests {
         ] {
             let number: NumberText<'_> = serde_json::from_str(text).expect("a number");
             assert_eq!((number.as_str(), number.as_count()), (text, count));
-        }
-        for other in ["\"42\"", "true", "{}", "[1]", "null"] {
-            let number = serde_json::from_str::<NumberText<'_>>(other);
-            assert!(number.is_err(), "{other}");
         }
     }
 }

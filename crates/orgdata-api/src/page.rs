@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_count_of_another_type_counts_as_missing() {
-        for odd in ["-1", "\"7\"", "null", "{}"] {
+        for odd in ["-1", "\"7\"", "null", "true", "{}"] {
             let body = format!(r#"{{"items":[{{"id":1}}],"limit":{odd},"totalCount":{odd}}}"#);
             let page = TicketPage::parse(body, None).expect(odd);
             let counts = (page.len(), page.limit, page.total_count);

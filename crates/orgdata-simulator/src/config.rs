@@ -113,29 +113,3 @@ impl Config {
 fn rate(text: &str) -> Result<f64, String> {
     checked_rate(text.parse().unwrap_or(f64::NAN))
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::{Args as _, Command};
-
-    use super::*;
-
-    #[test]
-    fn a_wrong_flag_is_named_with_its_value() {
-        for flag in [
-            "--rate=-1",
-            "--rate=NaN",
-            "--history-span=long",
-            "--fault=explode",
-            "--fault=status=99",
-            "--fault=poison",
-            "--api-key==x",
-        ] {
-            let command = Config::augment_args(Command::new("simulate"));
-            let error = command.try_get_matches_from(["simulate", flag]);
-            let error = error.unwrap_err().to_string();
-            let (name, value) = flag.split_once('=').unwrap();
-            assert!(error.contains(name) && error.contains(value), "{error}");
-        }
-    }
-}

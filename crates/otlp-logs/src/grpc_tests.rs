@@ -1,8 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::StreamBody;
-use hyper::body::Frame;
+use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tonic_types::ErrorDetails;
 
@@ -32,13 +31,9 @@ async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
     let listener = listener.expect("a port");
     let address = listener.local_addr().expect("bound");
     let answer = move |_| async move {
-        let mut frames = vec![Ok::<_, std::convert::Infallible>(Frame::data(
-            Bytes::from_static(body),
-        ))];
-        if !trailers.is_empty() {
-            frames.push(Ok(Frame::trailers(pairs(trailers))));
-        }
-        let body = StreamBody::new(futures_util::stream::iter(frames));
+        let trailers = (!trailers.is_empty()).then(|| Ok(pairs(trailers)));
+        let body = Full::new(Bytes::from_static(body));
+        let body = body.with_trailers(std::future::ready(trailers));
         let mut response = http::Response::new(body);
         *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
         *response.headers_mut() = pairs(headers);

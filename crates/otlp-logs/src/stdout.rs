@@ -86,34 +86,6 @@ fn write(out: &mut impl Write, is_cut: &mut bool, lines: &[u8]) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Envelope, Meta, RecordWriter, Scalar};
-
-    #[test]
-    fn a_request_is_one_line_of_otlp_json() {
-        let mut record = Vec::new();
-        let mut writer = RecordWriter::begin(false, &mut record);
-        writer.attribute("user.id", &Scalar::Int(-5));
-        writer.attribute("text", &Scalar::Text("a\n\"b\"".into()));
-        writer.end(&Meta {
-            time: 1_700_000_000_123_456_789,
-            observed: 1_700_000_001_000_000_000,
-            event_name: "task.done",
-            trace: Some(([0xab; 16], [0x0c; 8])),
-        });
-        let request = Envelope::default().request([Bytes::from(record)].iter());
-        let line = String::from_utf8(json_line(request.clone()).expect("a request"));
-        let line = line.expect("text");
-        assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
-        for part in [
-            r#""timeUnixNano":"1700000000123456789""#,
-            r#""traceId":"abababababababababababababababab","spanId":"0c0c0c0c0c0c0c0c""#,
-            r#"{"key":"user.id","value":{"intValue":"-5"}}"#,
-        ] {
-            assert!(line.contains(part), "{line}");
-        }
-        let again: ExportLogsServiceRequest = serde_json::from_str(&line).expect("OTLP JSON");
-        assert_eq!(again.encode_to_vec(), request);
-    }
 
     /// Takes a number of bytes, some at a time, and fails then.
     struct Failing(Vec<u8>, usize);

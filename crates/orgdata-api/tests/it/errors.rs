@@ -39,8 +39,6 @@ const CASES: &str = r#"
 200 json => malformed | the answer is empty
 200 json {"items":[{"id":"a => malformed | cut off after 18 bytes
 200 json {"message":"Try later"} => malformed | not a page of this listing | items is missing
-200 json {"items":1} => malformed | items is a number instead of an array
-200 json [{"id":"a"}] => malformed | not a page of this listing
 "#;
 
 /// Asserts that a client counts an answer under a reason as often as it requests it, and that the error is a short line with

@@ -1,29 +1,17 @@
 //! A client, a simulator, and its pages.
 
-use std::sync::LazyLock;
-
 use orgdata_simulator::{Config, Running, Simulator};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 
 /// The key that a simulator accepts by default.
 pub(crate) const KEY: &str = "demo-key";
 
-/// Returns the client of all tests. It keeps no connection, because each test has its own runtime.
-pub(crate) fn client() -> &'static Client {
-    static CLIENT: LazyLock<Client> = LazyLock::new(|| {
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
-        Client::builder()
-            .no_proxy()
-            .pool_max_idle_per_host(0)
-            .redirect(Policy::none())
-            .build()
-            .unwrap()
-    });
-    &CLIENT
+pub(crate) fn client() -> Client {
+    // It fails only if a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = Client::builder().no_proxy().tls_certs_only([]);
+    client.build().unwrap()
 }
 
 /// Starts a quiet simulator with some history.
@@ -45,7 +33,12 @@ pub(crate) async fn request(sim: &Running, path: &str, key: &str) -> Response {
 }
 
 pub(crate) async fn get(sim: &Running, path: &str) -> (StatusCode, Value) {
-    let response = request(sim, path, KEY).await;
+    get_with(sim, path, KEY).await
+}
+
+/// Requests JSON with a key.
+pub(crate) async fn get_with(sim: &Running, path: &str, key: &str) -> (StatusCode, Value) {
+    let response = request(sim, path, key).await;
     let status = response.status();
     let kind = response.headers()["content-type"].to_str().unwrap();
     assert!(kind.starts_with("application/json"), "{kind}");
