@@ -297,16 +297,6 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_enough() {
-        let raw = r#"{"type":"X","organizationId":"odd","task":"not an object"}"#;
-        let entry = Entry::read(raw);
-        assert!(entry.problem().is_some());
-        assert_eq!(entry.activity_type().as_deref(), Some("X"));
-        assert_eq!(entry.created_at, None);
-        assert_eq!(entry.organization_id(), None);
-    }
-
-    #[test]
     fn whatever_a_documented_field_is_an_entry_with_a_type_is_counted() {
         let entry: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(include_str!("../../tests/golden/entry.json")).expect("JSON");
@@ -325,14 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_read_in_every_form() {
+    fn a_time_has_whole_microseconds_and_may_stand_in_another_field() {
         let expected: Timestamp = "2026-03-01T10:00:00Z".parse().expect("a time");
         for (text, time) in [
-            (r#""2026-03-01T10:00:00Z""#, Some(expected)),
             (r#""2026-03-01T10:00:00.000000999Z""#, Some(expected)),
             ("1772359200", Some(expected)),
-            ("1772359200000", Some(expected)),
-            (r#""1772359200""#, Some(expected)),
             (r#""soon""#, None),
         ] {
             let raw = format!(r#"{{"id":"a","type":"X","createdAt":{text}}}"#);

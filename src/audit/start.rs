@@ -44,16 +44,3 @@ impl std::fmt::Display for Start {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_longer_than_time_reaches_its_beginning() {
-        assert_eq!(
-            Start::Ago(Duration::MAX).from(Timestamp::now()),
-            Some(Timestamp::MIN)
-        );
-    }
-}
