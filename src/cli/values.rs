@@ -110,17 +110,9 @@ mod tests {
 
     // What is refused, and how, is in the table of wrong command lines in `tests/it/cli/usage.rs`.
     #[test]
-    fn durations_sizes_and_rates_are_read() {
-        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("1month"), Ok(Duration::from_secs(2_630_016)));
-        assert_eq!(duration_or_zero("0"), Ok(Duration::ZERO));
-        assert_eq!(state_size("256MiB"), Ok(256 * 1024 * 1024));
-        assert_eq!(state_size("1GB"), Ok(1_000_000_000));
-        assert_eq!(rate("0.5"), Ok(0.5));
-        assert_eq!(
-            (deal_id(" 042"), word(" A ")),
-            (Ok("42".into()), Ok("A".into()))
-        );
+    fn ids_and_words_have_one_spelling() {
+        let read = (deal_id(" 042"), word(" A "));
+        assert_eq!(read, (Ok("42".into()), Ok("A".into())));
     }
 
     #[test]
@@ -131,6 +123,8 @@ mod tests {
             ("now", None),
             ("NOW", None),
             ("oldest", Some(jiff::Timestamp::MIN)),
+            // Longer than time.
+            ("10000000000years", Some(jiff::Timestamp::MIN)),
             ("1h 30m", Some(time("2026-03-01T10:30:00Z"))),
             (
                 "2026-01-31T00:00:00+01:00",

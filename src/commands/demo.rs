@@ -180,37 +180,3 @@ async fn stop_without_reader(shutdown: CancellationToken) {
         shutdown.cancel();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use otlp_logs::{Envelope, Meta, RecordWriter, Scalar};
-
-    use super::*;
-
-    #[test]
-    fn a_record_is_one_short_line() {
-        let mut record = Vec::new();
-        let mut writer = RecordWriter::begin(false, &mut record);
-        for (key, value) in [
-            ("user.full_name", "Ada Lovelace"),
-            ("user.id", "7"),
-            ("orgdata.deal.name", "Big\ndeal"),
-            ("orgdata.task.id", "5"),
-        ] {
-            writer.attribute(key, &Scalar::Text(value.into()));
-        }
-        writer.end(&Meta {
-            event_name: "task.done",
-            ..Meta::default()
-        });
-        let envelope = Envelope::new([].into(), ["scope", "1", "https://example.com"]);
-        let lines = short_lines(envelope.request([record.into()].iter())).expect("a request");
-        let line = String::from_utf8(lines).expect("text");
-        // The time is local.
-        let (_, rest) = line.split_once(' ').expect("a time");
-        assert_eq!(
-            rest,
-            "task.done                                Ada Lovelace         deal=\"Big deal\" task=5\n"
-        );
-    }
-}
