@@ -10,7 +10,6 @@ use super::*;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::support::settings::{self, alone};
-use crate::telemetry::captured::Captured;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 pub(super) const MIB: u64 = 1 << 20;
@@ -19,7 +18,6 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) struct World {
     pub(super) directory: TempDir,
     pub(super) settings: LedgerOptions,
-    pub(super) zero_hold: Duration,
     pub(super) metrics: Metrics,
     open: Option<(LedgerHandle, LedgerState)>,
 }
@@ -44,7 +42,6 @@ impl World {
         let mut world = Self {
             directory,
             settings,
-            zero_hold: Duration::ZERO,
             metrics: Metrics::new(Duration::ZERO),
             open: None,
         };
@@ -56,7 +53,7 @@ impl World {
     pub(super) fn restart(&mut self) {
         self.open = None;
         let (ledger, state) = LedgerHandle::open(self.settings.clone()).unwrap();
-        self.metrics = Metrics::new(self.zero_hold);
+        self.metrics = Metrics::new(Duration::ZERO);
         let held = state.counted.clone();
         self.metrics.audit.restore(held, state.events);
         self.open = Some((ledger, state));
@@ -82,13 +79,6 @@ impl World {
 
     pub(super) fn path(&self) -> PathBuf {
         self.directory.path().join("state.db")
-    }
-
-    /// Makes another name for the file.
-    fn link(&self) -> Option<PathBuf> {
-        let link = self.directory.path().join("link.db");
-        std::os::unix::fs::symlink(self.path(), &link).unwrap();
-        Some(link)
     }
 
     /// Returns the bytes of the file and of its write-ahead log.
@@ -144,6 +134,16 @@ impl World {
 
     pub(super) async fn settle(&self, settled: Settled) {
         self.ledger().outbox_settle(settled).await.unwrap();
+    }
+
+    /// The collector rejects a record for good.
+    pub(super) async fn reject(&self, record: &OutboxRecord) {
+        self.settle(Settled {
+            records: vec![record.clone()],
+            is_witness: false,
+            rejected: Some((DeadReason::Rejected, "no".to_owned())),
+        })
+        .await;
     }
 
     pub(super) async fn deliver(&self, records: &[OutboxRecord]) {
@@ -280,38 +280,13 @@ async fn a_year_of_events_leaves_a_bounded_file_and_a_watermark() {
 async fn the_delay_of_a_live_event_has_fractions_of_a_second_if_both_clocks_agree() {
     for (ahead, expected) in [(700, 1.7), (3_600_000, 1.0), (-5_000, 1.0)] {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let mut commit = page(0, 10, now - Duration::from_secs(1));
+        let mut commit = page(0, 3, now - Duration::from_secs(1));
         commit.server_time = now;
         commit.arrived_at = now + SignedDuration::from_millis(ahead);
         commit.entries[1].disposition = Disposition::Late;
         commit.entries[2].activity_type = None;
         let changes = World::new().ledger().commit(commit).await.unwrap();
-        let is_right = |delay: &f64| (delay - expected).abs() < 0.01;
-        assert!(changes.delays.iter().all(is_right) && changes.delays.len() == 8);
-    }
-}
-
-/// As on a file system that became read-only for this file.
-#[tokio::test]
-async fn a_process_that_cannot_write_its_token_does_not_start() {
-    let mut world = World::new();
-    world.change(
-        "CREATE TRIGGER refuse BEFORE UPDATE ON state BEGIN SELECT RAISE(FAIL, 'refused'); END",
-    );
-    let error = world.refused();
-    assert!(matches!(error, OpenError::Sqlite { .. }), "{error}");
-    assert_eq!(world.asides(), 0);
-}
-
-#[tokio::test]
-async fn a_second_process_is_refused_also_by_another_name() {
-    let mut world = World::new();
-    let hard = world.directory.path().join("hard.db");
-    std::fs::hard_link(world.path(), &hard).unwrap();
-    for path in [world.settings.path.clone(), world.link(), Some(hard)] {
-        world.settings.path = path;
-        let error = world.refused();
-        assert!(matches!(error, OpenError::Locked(_)), "{error}");
+        assert_eq!(changes.delays, [expected]);
     }
 }
 
@@ -336,32 +311,14 @@ async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
     }
     let error = ledger.fatal_error().await;
     assert!(matches!(error, LedgerError::Fenced), "{error}");
-    world.restart();
-    assert_eq!(world.drain().await, raw(0, 10));
 }
 
-/// What is in the file can still be sent.
-#[tokio::test]
-async fn a_file_that_is_deleted_or_replaced_is_noticed_by_the_next_call() {
-    for is_replaced in [false, true] {
-        let mut world = World::new();
-        world.page(0, 10).await;
-        if is_replaced {
-            let copy = world.path().with_file_name("copy.db");
-            std::fs::copy(world.path(), &copy).unwrap();
-            std::fs::rename(copy, world.path()).unwrap();
-        } else {
-            std::fs::remove_file(world.path()).unwrap();
-        }
-        assert_eq!(world.drain().await, raw(0, 10));
-        let error = world.ledger().fatal_error().await;
-        assert!(error.to_string().contains("deleted or replaced"), "{error}");
-    }
-}
+/// The name of a kind of damage, and what makes it.
+type Damage<'a> = (&'a str, &'a dyn Fn(&mut World));
 
 /// Also behind a symbolic link, which stays.
 #[tokio::test]
-async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
+async fn a_damaged_file_is_set_aside_once_and_a_new_one_is_created() {
     let zeros = |bytes: std::ops::Range<usize>| {
         move |world: &mut World| {
             world.open = None;
@@ -371,41 +328,41 @@ async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
         }
     };
     let sql = |sql: &'static str| move |world: &mut World| world.change(sql);
-    let damages: [&dyn Fn(&mut World); 7] = [
-        &sql("DROP TABLE pages; DROP TABLE outbox"),
-        &sql("DROP TABLE state"),
-        &sql("ALTER TABLE state DROP COLUMN pruned_at"),
-        // One byte of a log record, and an index that lacks a row: SQLite does not notice them by a quick check.
-        &sql(
-            "UPDATE outbox SET block = CAST(substr(block, 1, 20) || x'00' || substr(block, 22) AS BLOB)",
+    let damages: [Damage; 6] = [
+        ("no state", &sql("DROP TABLE state")),
+        ("no column", &sql("ALTER TABLE state DROP COLUMN pruned_at")),
+        // SQLite does not notice these two by a quick check.
+        (
+            "a byte of a record",
+            &sql(
+                "UPDATE outbox SET block = CAST(substr(block, 1, 20) || x'00' || substr(block, 22) AS BLOB)",
+            ),
         ),
-        &sql(
-            "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'arrived)', 'records)') WHERE name = 'outbox_arrived'",
+        (
+            "an index without a row",
+            &sql(
+                "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'arrived)', 'records)') WHERE name = 'outbox_arrived'",
+            ),
         ),
-        &zeros(0..16),
-        &zeros(4096..8192),
+        ("the header", &zeros(0..16)),
+        ("a page", &zeros(4096..8192)),
     ];
-    for (case, damage) in damages.into_iter().enumerate() {
+    for (case, damage) in damages {
         let mut world = World::new();
-        world.settings.path = world.link();
+        let link = world.directory.path().join("link.db");
+        std::os::unix::fs::symlink(world.path(), &link).unwrap();
+        world.settings.path = Some(link.clone());
         world.page(0, 10).await;
         damage(&mut world);
         world.restart();
         assert_eq!((world.backlog(), world.counted()), (0, 0), "{case}");
         assert!(world.opened().recreated_at.is_some(), "{case}");
-        assert_eq!(world.asides(), 1);
-        // An earlier copy is kept, so that a second one has no place.
+        assert!(link.is_symlink() && world.asides() == 1);
+        // The copy is kept, so that a second one has no place.
         world.page(0, 10).await;
         damage(&mut world);
-        for _ in 0..2 {
-            let error = world.refused().to_string();
-            assert!(error.contains("move the earlier damaged file"), "{error}");
-        }
-        let copy = world.path().with_file_name("state.db.damaged");
-        std::fs::rename(copy, world.path().with_file_name("moved.db")).unwrap();
-        world.restart();
-        assert!(world.opened().recreated_at.is_some(), "{case}");
-        assert!(world.path().with_file_name("link.db").is_symlink());
+        let error = world.refused().to_string();
+        assert!(error.contains("move the earlier damaged file"), "{error}");
     }
 }
 
@@ -423,35 +380,6 @@ async fn an_empty_file_is_a_new_one_whatever_log_is_left_beside_it() {
     assert!(world.opened().recreated_at.is_none());
     world.page(0, 10).await;
     assert_eq!((world.counted(), world.asides()), (10, 0));
-}
-
-/// On a full disk, for example. The write-ahead log is switched on before the tables are created.
-#[tokio::test]
-async fn a_first_start_that_failed_is_no_damage() {
-    let mut world = World::new();
-    world.open = None;
-    std::fs::File::create(world.path()).unwrap();
-    schema::configure(&world.other()).unwrap();
-    assert!(world.bytes() > 0);
-    world.restart();
-    assert!(world.opened().recreated_at.is_none() && world.asides() == 0);
-}
-
-#[tokio::test]
-async fn a_changed_base_address_is_one_line_and_changes_no_count() {
-    let mut world = World::new();
-    world.page(0, 10).await;
-    world.settings.base_url = "https://moved.example".to_owned();
-    let log = Captured::begin();
-    for _ in 0..2 {
-        world.restart();
-        assert_eq!((world.counted(), world.backlog()), (10, 10));
-    }
-    let lines = log.lines();
-    assert!(
-        lines.len() == 1 && lines[0].contains("base address has changed"),
-        "{lines:?}"
-    );
 }
 
 #[tokio::test]
@@ -486,136 +414,79 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
     }
 }
 
-/// SQLite would take the first two for URIs.
-#[tokio::test]
-async fn a_path_is_a_path() {
-    for name in ["file:state.db", "file:x.db?mode=memory", ":memory:"] {
-        let mut world = World::new();
-        let path = world.directory.path().join(name);
-        world.settings.path = Some(path.clone());
-        world.restart();
-        world.page(0, 10).await;
-        world.restart();
-        assert_eq!(world.counted(), 10);
-        assert!(path.metadata().unwrap().len() > 0);
-    }
-}
-
-#[tokio::test]
-async fn other_users_may_not_read_it() {
-    use std::os::unix::fs::PermissionsExt;
-    let mut world = World::new();
-    world.page(0, 1).await;
-    for file in std::fs::read_dir(world.directory.path()).unwrap() {
-        let file = file.unwrap();
-        let mode = file.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o077, 0, "{}", file.path().display());
-    }
-}
-
-/// What becomes of an entry: counted, sent, a dead letter, or none of them.
-struct Fate {
-    disposition: Disposition,
-    change: fn(&mut NewEntry),
-    is_counted: bool,
-    is_sent: bool,
-    is_dead: bool,
-    total: Option<Total>,
-}
-
 #[tokio::test]
 async fn each_entry_is_counted_sent_and_totalled_as_it_was_met() {
-    let fate = |disposition, change, outcome: &str, total| Fate {
-        disposition,
-        change,
-        is_counted: outcome.contains("counted"),
-        is_sent: outcome.contains("sent"),
-        is_dead: outcome.contains("dead"),
-        total,
-    };
-    let plain: fn(&mut NewEntry) = |_| {};
-    let odd: fn(&mut NewEntry) = |entry| entry.problem = Some("the entry has no id");
-    let untyped: fn(&mut NewEntry) = |entry| {
+    use Disposition::{Backdated, Filtered, History, Ignored, Late, Live};
+    type Change = fn(&mut NewEntry);
+    let plain: Change = |_| {};
+    let odd: Change = |entry| entry.problem = Some("the entry has no id");
+    let untyped: Change = |entry| {
         entry.activity_type = None;
         entry.problem = Some("the entry has no type");
     };
-    let uncounted: fn(&mut NewEntry) = |entry| entry.is_uncounted = true;
-    let unsent: fn(&mut NewEntry) = |entry| entry.is_unsent = true;
-    let fates = [
-        fate(Disposition::Live, plain, "counted, sent", None),
-        fate(
-            Disposition::Live,
-            odd,
-            "counted, sent",
-            Some(Total::Malformed),
-        ),
-        fate(Disposition::Live, untyped, "dead", Some(Total::Malformed)),
-        fate(Disposition::Live, uncounted, "sent", Some(Total::Uncounted)),
-        fate(Disposition::Live, unsent, "counted", Some(Total::Unsent)),
-        fate(Disposition::Late, plain, "counted, sent", Some(Total::Late)),
-        fate(Disposition::Late, uncounted, "sent", Some(Total::Uncounted)),
-        fate(Disposition::History, plain, "sent", None),
-        fate(Disposition::History, uncounted, "sent", None),
-        fate(Disposition::History, unsent, "", Some(Total::Unsent)),
-        fate(
-            Disposition::Backdated,
-            plain,
-            "sent",
-            Some(Total::Backdated),
-        ),
-        fate(Disposition::Filtered, plain, "", Some(Total::Filtered)),
-        fate(Disposition::Filtered, unsent, "", Some(Total::Filtered)),
-        fate(Disposition::Ignored, plain, "", None),
-        fate(Disposition::Ignored, untyped, "", None),
-        fate(Disposition::Ignored, uncounted, "", None),
-    ];
-    let start = Timestamp::from_second(1_800_000_000).unwrap();
-    for (case, fate) in fates.iter().enumerate() {
+    let uncounted: Change = |entry| entry.is_uncounted = true;
+    let unsent: Change = |entry| entry.is_unsent = true;
+    for (disposition, change, outcome, total) in [
+        (Live, plain, "counted, sent", None),
+        (Live, odd, "counted, sent", Some(Total::Malformed)),
+        (Live, untyped, "dead", Some(Total::Malformed)),
+        (Live, uncounted, "sent", Some(Total::Uncounted)),
+        (Live, unsent, "counted", Some(Total::Unsent)),
+        (Late, plain, "counted, sent", Some(Total::Late)),
+        (Late, uncounted, "sent", Some(Total::Uncounted)),
+        (History, plain, "sent", None),
+        (History, uncounted, "sent", None),
+        (History, unsent, "", Some(Total::Unsent)),
+        (Backdated, plain, "sent", Some(Total::Backdated)),
+        (Filtered, plain, "", Some(Total::Filtered)),
+        (Filtered, unsent, "", Some(Total::Filtered)),
+        (Ignored, plain, "", None),
+        (Ignored, untyped, "", None),
+        (Ignored, uncounted, "", None),
+    ] {
         let mut world = World::new();
-        let mut commit = page(0, 1, start);
-        commit.entries[0].disposition = fate.disposition;
-        (fate.change)(&mut commit.entries[0]);
+        let mut commit = page(0, 1, Timestamp::now());
+        commit.entries[0].disposition = disposition;
+        change(&mut commit.entries[0]);
+        let case = format!("{disposition:?} {outcome} {total:?}");
         world.commit(commit).await.unwrap();
         let status = world.ledger().status();
         let dead = status.dead_lettered[DeadReason::Malformed as usize];
-        let found = (world.counted(), status.backlog, dead, status.dead_letters);
-        let dead = u64::from(fate.is_dead);
-        let expected = (
-            u64::from(fate.is_counted),
-            u64::from(fate.is_sent),
-            dead,
-            dead,
-        );
+        let found = [world.counted(), status.backlog, dead, status.dead_letters];
+        let expected = ["counted", "sent", "dead", "dead"];
+        let expected = expected.map(|what| u64::from(outcome.contains(what)));
         assert_eq!(found, expected, "{case}");
         for restarted in [false, true] {
-            for total in Total::ALL {
-                let expected = u64::from(Some(total) == fate.total);
-                assert_eq!(world.total(total), expected, "{case} {total:?} {restarted}");
+            for each in Total::ALL {
+                let expected = u64::from(Some(each) == total);
+                assert_eq!(world.total(each), expected, "{case} {each:?} {restarted}");
             }
             world.restart();
         }
-        let sent = world.drain().await.len();
-        assert_eq!(sent, usize::from(fate.is_sent), "{case}");
+        assert_eq!(world.drain().await.len() as u64, expected[1], "{case}");
     }
 }
 
 #[tokio::test]
-async fn a_commit_says_what_the_page_had_besides_entries() {
+async fn a_page_also_has_repeated_entries_gaps_and_a_newest_entry() {
     let mut world = World::new();
-    let start = Timestamp::from_second(1_800_000_000).unwrap();
-    let mut commit = page(0, 3, start);
-    commit.entries[1].created_at = start + Duration::from_secs(5);
+    let newest = Timestamp::from_second(4_000_000_000).unwrap();
+    let mut commit = page(0, 1, newest);
     (commit.duplicates, commit.is_cut) = (3, true);
     commit.gaps = vec![gap("one"), gap("other")];
     let changes = world.ledger().commit(commit).await.unwrap();
-    assert_eq!(changes.newest, Some(start + Duration::from_secs(5)));
+    assert_eq!(changes.newest, Some(newest));
     let expected = [(Total::Duplicate, 3), (Total::Cut, 1), (Total::Gaps, 2)];
     assert_eq!(changes.totals, expected);
-    // The newest entry is still known after a restart, and an older one does not take its place.
+    // It is still known after a restart, and an older one does not take its place.
     world.page(10, 1).await;
-    world.commit(page(11, 1, start)).await.unwrap();
     world.restart();
-    assert!(world.opened().counted.newest >= Some(start + Duration::from_secs(5)));
+    assert_eq!(world.opened().counted.newest, Some(newest));
+    let records = world.drain().await;
+    for (record, text) in records.iter().zip(["\"10\"", "\"0\"", "one", "other"]) {
+        assert!(record.contains(text), "{text}: {record}");
+    }
+    assert_eq!(records.len(), 4);
 }
 
 #[tokio::test]
@@ -632,89 +503,35 @@ async fn the_status_counts_commits_and_evictions_and_survives_what_it_should() {
     }
     dead.complete_through = Some(created + DAY);
     world.commit(dead).await.unwrap();
-    let status = world.ledger().status();
-    assert_eq!(
-        (status.commits, status.dead_letters, status.evicted),
-        (2, 2, 1)
-    );
-    assert_eq!(status.organization, named);
-    // Four records still wait.
-    let before_them = Some(created - Duration::from_micros(1));
-    assert_eq!(status.delivered_through, before_them);
-    let records = world.batch(4).await;
-    for (number, record) in records.iter().take(2).enumerate() {
-        world
-            .settle(Settled {
-                records: vec![record.clone()],
-                is_witness: false,
-                rejected: Some((DeadReason::Rejected, "no".to_owned())),
-            })
-            .await;
+    let numbers = |world: &World| {
         let status = world.ledger().status();
-        let numbers = (status.commits, status.dead_letters, status.evicted);
-        assert_eq!(numbers, (3 + number as u64, 2, 2 + number as u64));
-        assert_eq!(
-            status.dead_lettered[DeadReason::Rejected as usize],
-            1 + number as u64
-        );
-        assert_eq!(status.backlog, 3 - number as u64);
+        assert_eq!(status.dead_letters, 2);
+        let rejected = status.dead_lettered[DeadReason::Rejected as usize];
+        [status.commits, status.backlog, status.evicted, rejected]
+    };
+    assert_eq!(numbers(&world), [2, 4, 1, 0]);
+    for record in world.batch(2).await {
+        world.reject(&record).await;
     }
+    assert_eq!(numbers(&world), [4, 2, 3, 2]);
+    let instance = world.ledger().instance_id();
     world.restart();
+    assert_eq!(numbers(&world), [0, 2, 0, 0]);
+    assert_eq!(world.ledger().instance_id(), instance);
     let status = world.ledger().status();
-    assert_eq!(
-        (status.commits, status.backlog, status.dead_letters),
-        (0, 2, 2)
-    );
     assert_eq!(status.organization, named);
-    assert_eq!(status.delivered_through, before_them);
-    world.drain().await;
-    let mut commit = page(20, 1, created + DAY + DAY);
-    commit.complete_through = Some(created + DAY);
-    world.commit(commit).await.unwrap();
-    assert_eq!(
-        world.ledger().status().delivered_through,
-        Some(created + DAY)
-    );
+    // Two records still wait.
+    let before_them = created - Duration::from_micros(1);
+    assert_eq!(status.delivered_through, Some(before_them));
+    assert_eq!(world.drain().await, raw(2, 4));
     // What is delivered stays delivered.
-    world.commit(page(30, 1, created)).await.unwrap();
-    assert_eq!(
-        world.ledger().status().delivered_through,
-        Some(created + DAY)
-    );
-}
-
-#[tokio::test]
-async fn a_dead_letter_that_is_sent_again_waits_like_any_record() {
-    let mut world = World::new();
-    world.page(0, 3).await;
-    for record in world.batch(3).await {
-        world
-            .settle(Settled {
-                records: vec![record],
-                is_witness: false,
-                rejected: Some((DeadReason::Rejected, "no".to_owned())),
-            })
-            .await;
+    for complete_through in [Some(created + DAY), None] {
+        let mut commit = page(20, 1, created + DAY + DAY);
+        commit.complete_through = complete_through;
+        world.commit(commit).await.unwrap();
+        let through = world.ledger().status().delivered_through;
+        assert_eq!(through, Some(created + DAY));
     }
-    let commits = world.ledger().status().commits;
-    let letters = DeadLetters::open(&world.path()).unwrap();
-    letters.replay(&letters.ids(None).unwrap()).unwrap();
-    for (moved, backlog) in [(3, 3), (0, 3)] {
-        assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), moved);
-        let status = world.ledger().status();
-        let numbers = (status.replayed, status.backlog, status.dead_letters);
-        assert_eq!(numbers, (3, backlog, 0));
-        assert_eq!(status.commits, commits + 1);
-    }
-    // Without an outbox they stay where they are.
-    let mut world = World::with(|settings| settings.outbox = false);
-    let mut commit = page(0, 1, Timestamp::now());
-    commit.entries[0].activity_type = None;
-    world.commit(commit).await.unwrap();
-    let letters = DeadLetters::open(&world.path()).unwrap();
-    letters.replay(&letters.ids(None).unwrap()).unwrap();
-    assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 0);
-    assert_eq!(world.ledger().status().dead_letters, 1);
 }
 
 /// A pass that is never complete prunes nothing.
