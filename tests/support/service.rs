@@ -17,16 +17,6 @@ pub(crate) async fn spawn(config: Config) -> Running {
     Simulator::spawn(config).await.unwrap()
 }
 
-/// Returns one with a past, of which the service has this reading of the specification.
-pub(crate) fn reading(history: u64, readings: Readings) -> Config {
-    let quiet = Config::quiet();
-    Config {
-        history,
-        readings,
-        ..quiet
-    }
-}
-
 /// Returns the default readings of the specification after a change.
 pub(crate) fn readings(change: impl FnOnce(&mut Readings)) -> Readings {
     let mut readings = Readings::default();
