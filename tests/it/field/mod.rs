@@ -1,9 +1,8 @@
-//! What happens in the field, one file for each rule: relays that go silent, names that move, certificates that are replaced.
+//! What happens in the field, one file for each rule: connections that go silent, names that move, certificates that are replaced.
 
 mod connections;
 mod offsets;
 mod organizations;
 mod peers;
 mod proxies;
-mod refusals;
 mod tls_errors;

@@ -1,4 +1,4 @@
-//! The organization of the key is checked and remembered by both loops.
+//! The organization of the key is remembered and checked by both loops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,48 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::support::binary::{Scrape, exporter};
 use crate::support::http_peer::{Peer, json};
 
+/// What the log says.
 const OTHER: &str = "key belongs to organization 2, but the state file to 1";
-
-/// An API whose key belongs to an organization, without entries if they are of 0.
-struct Api {
-    peer: Peer,
-    tickets_of: Arc<AtomicU64>,
-    entries_of: Arc<AtomicU64>,
-}
-
-impl Api {
-    async fn new(entries_of: u64) -> Self {
-        let tickets_of = Arc::new(AtomicU64::new(1));
-        let entries_of = Arc::new(AtomicU64::new(entries_of));
-        let of = (tickets_of.clone(), entries_of.clone());
-        let peer = Peer::start(move |seen, _| {
-            if seen.target().starts_with("/v1/tickets") {
-                let id = of.0.load(Ordering::Relaxed);
-                // Each ticket has one odd field.
-                let odd = [r#""dealAmountSum":"12.50""#, r#""state":[]"#, r#""id":"x""#];
-                let odd = odd.map(|odd| format!(r#"{{{odd},"organizationId":{id}}}"#));
-                let items = odd.join(",");
-                return json("200 OK", format!(r#"{{"items":[{items}],"totalCount":3}}"#));
-            }
-            let entry = match of.1.load(Ordering::Relaxed) {
-                0 => String::new(),
-                id => format!(r#"{{"id":"of {id}","type":"X","organizationId":{id}}}"#),
-            };
-            json("200 OK", format!(r#"{{"items":[{entry}]}}"#))
-        });
-        Self {
-            peer: peer.await,
-            tickets_of,
-            entries_of,
-        }
-    }
-
-    /// From now on the key belongs to another organization.
-    fn is_replaced(&self) {
-        self.tickets_of.store(2, Ordering::Relaxed);
-        self.entries_of.store(2, Ordering::Relaxed);
-    }
-}
 
 fn up(of: &str) -> String {
     format!("orgdata_up{{loop=\"{of}\"}}")
@@ -63,43 +23,38 @@ fn is_noticed(scrape: &Scrape, loops: &[&str]) -> bool {
 }
 
 #[tokio::test]
-async fn a_key_of_another_organization_is_noticed_without_the_audit_logs() {
-    let api = Api::new(0).await;
-    let launch = exporter(&api.peer.url()).on_disk();
-    let launch = launch.flag("--audit.enabled", "false");
-    let mut first = launch.start();
-    first.until_value(&up("tickets"), 1.0).await;
-    let known =
-        r#"orgdata_organization_info{organization_id="1",organization_name="",api="127.0.0.1"}"#;
-    first.until_value(known, 1.0).await;
-    // While it runs, and after a restart.
-    api.is_replaced();
-    let is_other = |scrape: &Scrape| is_noticed(scrape, &["tickets"]);
-    first.until("another organization", is_other).await;
-    first.logs(OTHER).await;
-    assert_eq!(first.stop().await, Some(0));
-    let second = launch.start();
-    let scrape = second.until("another organization", is_other).await;
-    assert!(!scrape.has("orgdata_tickets"), "{}", scrape.0);
-    api.tickets_of.store(1, Ordering::Relaxed);
-    second.until_value(&up("tickets"), 1.0).await;
-}
-
-#[tokio::test]
-async fn what_one_loop_remembers_the_other_one_checks() {
-    for (entries_of, remembers) in [(0, "tickets"), (1, "audit")] {
-        let api = Api::new(entries_of).await;
-        let launch = exporter(&api.peer.url()).on_disk();
-        let first = match remembers {
-            "audit" => launch.clone().flag("--tickets.enabled", "false").start(),
-            _ => launch.clone().start(),
-        };
-        first.until_value(&up(remembers), 1.0).await;
-        drop(first);
-        api.is_replaced();
-        let second = launch.start();
-        let is_other = |scrape: &Scrape| is_noticed(scrape, &["audit", "tickets"]);
-        let scrape = second.until("another organization", is_other).await;
+async fn a_key_of_another_organization_is_noticed_by_both_loops_whichever_came_first() {
+    for (first, other) in [("tickets", "audit"), ("audit", "tickets")] {
+        let organization = Arc::new(AtomicU64::new(1));
+        let id = organization.clone();
+        let api = Peer::start(move |seen, _| {
+            let id = id.load(Ordering::Relaxed);
+            let item = match seen.target().starts_with("/v1/tickets") {
+                true => format!(r#"{{"id":"odd","state":[],"organizationId":{id}}}"#),
+                false => format!(r#"{{"id":"of {id}","type":"X","organizationId":{id}}}"#),
+            };
+            json("200 OK", format!(r#"{{"items":[{item}],"totalCount":1}}"#))
+        });
+        let api = api.await;
+        let launch = exporter(&api.url()).on_disk();
+        let alone = launch.clone().flag(&format!("--{other}.enabled"), "false");
+        let mut running = alone.start();
+        running.until_value(&up(first), 1.0).await;
+        let known = r#"orgdata_organization_info{organization_id="1",organization_name="",api="127.0.0.1"}"#;
+        running.until_value(known, 1.0).await;
+        // While it runs, and after a restart.
+        organization.store(2, Ordering::Relaxed);
+        let is_other = |scrape: &Scrape| is_noticed(scrape, &[first]);
+        running.until("another organization", is_other).await;
+        running.logs(OTHER).await;
+        assert_eq!(running.stop().await, Some(0));
+        let running = launch.start();
+        let is_other = |scrape: &Scrape| is_noticed(scrape, &[first, other]);
+        let scrape = running.until("another organization", is_other).await;
         assert_eq!(scrape.sum("orgdata_audit_events_total"), 0.0);
+        assert!(!scrape.has("orgdata_tickets"), "{}", scrape.0);
+        organization.store(1, Ordering::Relaxed);
+        running.until_value(&up(first), 1.0).await;
+        running.until_value(&up(other), 1.0).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Peers that break as they do in the field, and clients of them.
 
+use std::any::Any;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -17,13 +17,14 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::support::collector_peer::{Peer, Reply};
+use crate::otlp::peer;
+use crate::support::collector_peer::Reply;
 use crate::support::files::tls;
 use crate::support::http_peer::NO_ENTRIES;
 use crate::support::settings;
@@ -31,11 +32,10 @@ use crate::support::settings;
 /// The peers of the exporter, by the protocol.
 pub(super) const PROTOCOLS: [&str; 3] = ["api", "http/protobuf", "grpc"];
 
-/// A server of one of the protocols that accepts or rejects everything.
+/// A server of one of the protocols, which ends with the value.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    _collector: Option<Peer>,
-    _api: JoinSet<()>,
+    _task: Box<dyn Any>,
 }
 
 /// What the exporter reaches a server with.
@@ -47,7 +47,7 @@ pub(super) enum Subject {
 /// A relay on a free loopback port between a client and a server.
 pub(super) struct Relay {
     pub(super) address: SocketAddr,
-    route: Arc<Mutex<Route>>,
+    pub(super) route: Arc<Mutex<Route>>,
     /// What happens to the connections that there are.
     pub(super) event: watch::Sender<Event>,
     _task: JoinSet<()>,
@@ -55,11 +55,9 @@ pub(super) struct Relay {
 
 /// Where a new connection leads, and how.
 #[derive(Clone)]
-struct Route {
-    server: SocketAddr,
+pub(super) struct Route {
+    pub(super) server: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
-    /// The client sends `CONNECT` first.
-    is_proxy: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -84,51 +82,42 @@ pub(super) struct Files(tempfile::TempDir);
 impl Server {
     /// A server that accepts everything.
     pub(super) async fn good(protocol: &str) -> Self {
-        match protocol {
-            "grpc" => Self::collector(Peer::grpc(1 << 20).await),
-            "http/protobuf" => Self::collector(Peer::http(1 << 20).await),
-            _ => Self::api(StatusCode::OK).await,
-        }
+        Self::answering(protocol, None).await
     }
 
     /// A server that answers every request with an error.
     pub(super) async fn failing(protocol: &str, status: u16) -> Self {
-        let (peer, reply) = match protocol {
-            "grpc" => {
-                let status = tonic::Status::unavailable("moved");
-                (Peer::grpc(1 << 20).await, Reply::Status(status))
-            }
-            "http/protobuf" => {
-                let reply = Reply::Http(status, "text/plain", "moved", None);
-                (Peer::http(1 << 20).await, reply)
-            }
-            _ => return Self::api(StatusCode::from_u16(status).unwrap()).await,
-        };
-        (0..100).for_each(|_| peer.reply(reply.clone()));
-        Self::collector(peer)
+        Self::answering(protocol, Some(status)).await
     }
 
-    fn collector(peer: Peer) -> Self {
+    async fn answering(protocol: &str, error: Option<u16>) -> Self {
+        if protocol == "api" {
+            return Self::api(error.unwrap_or(200)).await;
+        }
+        let collector = peer(protocol, 1 << 20).await;
+        if let Some(status) = error {
+            let reply = Reply::Http(status, "text/plain", "moved", None);
+            (0..100).for_each(|_| collector.reply(reply.clone()));
+        }
         Self {
-            address: peer.address,
-            _collector: Some(peer),
-            _api: JoinSet::new(),
+            address: collector.address,
+            _task: Box::new(collector),
         }
     }
 
     /// A server of the API that keeps its connections and lists nothing.
-    async fn api(status: StatusCode) -> Self {
+    async fn api(status: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
+        let status = StatusCode::from_u16(status).unwrap();
         let answer = (status, [(CONTENT_TYPE, "application/json")], NO_ENTRIES);
         let app = axum::Router::new().fallback(async || answer);
         let mut task = JoinSet::new();
         task.spawn(async { axum::serve(listener, app).await.unwrap() });
         Self {
             address,
-            _collector: None,
-            _api: task,
+            _task: Box::new(task),
         }
     }
 }
@@ -137,11 +126,7 @@ impl Server {
 
 impl Subject {
     /// Returns a client of the server at this address; with TLS if there are files.
-    pub(super) fn new(protocol: &str, address: SocketAddr, files: Option<&Files>) -> Self {
-        Self::try_new(protocol, address, files).unwrap()
-    }
-
-    pub(super) fn try_new(
+    pub(super) fn new(
         protocol: &str,
         address: SocketAddr,
         files: Option<&Files>,
@@ -192,22 +177,11 @@ impl Subject {
 
 impl Relay {
     /// A relay that presents a certificate if it is given one.
-    pub(super) async fn new(server: SocketAddr, tls: Option<Arc<ServerConfig>>) -> Self {
-        Self::with(server, tls, false).await
-    }
-
-    pub(super) async fn proxy(server: SocketAddr) -> Self {
-        Self::with(server, None, true).await
-    }
-
-    async fn with(server: SocketAddr, tls: Option<Arc<ServerConfig>>, is_proxy: bool) -> Self {
+    pub(super) async fn new(server: &Server, tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let route = Arc::new(Mutex::new(Route {
-            server,
-            tls,
-            is_proxy,
-        }));
+        let server = server.address;
+        let route = Arc::new(Mutex::new(Route { server, tls }));
         let (event, _) = watch::channel(Event::default());
         let (routes, events) = (route.clone(), event.clone());
         let mut task = JoinSet::new();
@@ -236,11 +210,6 @@ impl Relay {
         }
     }
 
-    /// Leads new connections, and no others, elsewhere.
-    pub(super) fn lead_to(&self, server: &Server) {
-        self.route.lock().unwrap().server = server.address;
-    }
-
     /// Presents another certificate on new connections.
     pub(super) fn present(&self, tls: Arc<ServerConfig>) {
         self.route.lock().unwrap().tls = Some(tls);
@@ -250,14 +219,6 @@ impl Relay {
 
 /// Carries a connection until one of its ends closes it.
 async fn carry(mut client: TcpStream, route: Route) -> std::io::Result<()> {
-    if route.is_proxy {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(client.read_u8().await?);
-        }
-        assert!(head.starts_with(b"CONNECT "), "not a tunnel");
-        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
-    }
     let mut server = TcpStream::connect(route.server).await?;
     // While the system waits for more to send, the clock of a test would go on.
     client.set_nodelay(true)?;
@@ -276,20 +237,20 @@ async fn carry(mut client: TcpStream, route: Route) -> std::io::Result<()> {
 /// HTTP/2.
 pub(super) fn presenting(certificate: &str, clients: Option<&str>) -> Arc<ServerConfig> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let read = |name: &str| CertificateDer::from_pem_file(tls(name)).unwrap();
-    let chain = vec![read(&format!("{certificate}.pem"))];
+    let read = |name: &str| CertificateDer::from_pem_file(tls(&format!("{name}.pem"))).unwrap();
     let key = PrivateKeyDer::from_pem_file(tls(&format!("{certificate}.key"))).unwrap();
     let config = ServerConfig::builder();
     let config = match clients {
         None => config.with_no_client_auth(),
         Some(name) => {
             let mut roots = RootCertStore::empty();
-            roots.add(read(&format!("{name}.pem"))).unwrap();
+            roots.add(read(name)).unwrap();
             let verifier = WebPkiClientVerifier::builder(roots.into()).build();
             config.with_client_cert_verifier(verifier.unwrap())
         }
     };
-    let mut config = config.with_single_cert(chain, key).unwrap();
+    let config = config.with_single_cert(vec![read(certificate)], key);
+    let mut config = config.unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)
 }
@@ -330,17 +291,11 @@ impl Files {
         files
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
     pub(super) fn replace(&self, name: &str, with: &str) {
         std::fs::copy(tls(with), self.path(name)).unwrap();
-    }
-
-    /// Replaces half of a file.
-    pub(super) fn replace_half(&self, name: &str, with: &str) {
-        let whole = std::fs::read(Path::new(&tls(with))).unwrap();
-        std::fs::write(self.path(name), &whole[..whole.len() / 2]).unwrap();
     }
 }

@@ -1,37 +1,18 @@
-//! The proxy of the environment: a tunnel that goes silent is left, and a proxy that cannot be used is refused at the start.
+//! The proxy of the environment is used, or refused at the start. `crates/connections` tests which one counts.
 
-use super::peers::{Event, Relay, Server, presenting};
-use crate::support::binary::{Scrape, exporter};
-use crate::support::files::tls;
+use crate::support::binary::{exporter, until};
+use crate::support::http_peer::{Peer, answer};
 
-/// The name in the stranger's certificate; only the proxy has an address for it.
-const URL: &str = "https://stranger.example";
+const URL: &str = "https://api.example";
 
+/// The key is for the API alone.
 #[tokio::test]
-async fn a_tunnel_that_goes_silent_costs_each_loop_one_time_out() {
-    let server = Server::good("api").await;
-    let api = Relay::new(server.address, Some(presenting("stranger", None))).await;
-    let proxy = Relay::proxy(api.address).await;
-    let exporter = exporter(URL)
-        .arg(&format!("--api.ca-file={}", tls("stranger.pem")))
-        .arg("--api.timeout=1s")
-        .env("HTTPS_PROXY", &proxy.address.to_string())
-        .start();
-    for series in ["orgdata_up{loop=\"audit\"}", "orgdata_up{loop=\"tickets\"}"] {
-        exporter.until_value(series, 1.0).await;
-    }
-    proxy.event.send_replace(Event::Silence);
-    let late = |scrape: &Scrape| -> f64 {
-        let failures = scrape.series("orgdata_api_request_failures_total");
-        let late = failures.filter(|(labels, _)| labels.iter().any(|label| label == "timeout"));
-        late.map(|(_, count)| count).sum()
-    };
-    let requests = |scrape: &Scrape| scrape.sum("orgdata_api_requests_total");
-    let is_late = |scrape: &Scrape| late(scrape) > 0.0;
-    let before = requests(&exporter.until("a time-out", is_late).await);
-    let goes_on = |scrape: &Scrape| requests(scrape) > before + 20.0;
-    let after = exporter.until("it goes on", goes_on).await;
-    assert!(late(&after) <= 2.0, "{}", late(&after));
+async fn a_tunnel_to_the_api_is_requested_without_the_key() {
+    let proxy = Peer::always(answer("502 Bad Gateway", &[], "")).await;
+    let _exporter = exporter(URL).env("HTTPS_PROXY", &proxy.url()).start();
+    let head = until("a request", async || proxy.seen().pop()).await.head;
+    assert!(head.starts_with("CONNECT api.example:443 "), "{head}");
+    assert!(!head.to_lowercase().contains("x-api-key"), "{head}");
 }
 
 /// The HTTP client would pass over it, and connect directly.
