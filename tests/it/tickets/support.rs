@@ -1,20 +1,19 @@
 //! A listing that a script controls, and short ways to say what is expected of a snapshot.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::Client;
 use orgdata_exporter::simulator::Simulator;
-use orgdata_exporter::tickets::{Doubt, Group, ScanError, Scanner, Settings, Snapshot};
+use orgdata_exporter::tickets::{Doubt, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::support::settings::in_process;
 
-/// The service's clock in every test that does not set another.
-pub(crate) const NOON: &str = "2026-03-10T12:00:00Z";
+/// The service's clock.
+const NOON: &str = "Tue, 10 Mar 2026 12:00:00 GMT";
 
 /// Priorities of deals, highest first.
 const PRIORITIES: [&str; 4] = ["BLOCKER", "HIGH", "MEDIUM", "LOW"];
@@ -28,11 +27,9 @@ pub(crate) struct Request {
     pub(crate) offset: u64,
 }
 
-/// What the service does instead of returning a page.
+/// What the service does instead of returning a page. None of it the client tries again by itself, unless the status is 429.
 #[derive(Clone, Copy)]
 pub(crate) enum Failure {
-    /// It resets the connection.
-    Reset,
     /// It does not answer in time.
     Silence,
     Status(u16),
@@ -40,72 +37,52 @@ pub(crate) enum Failure {
     Pause(u64),
 }
 
-type Answer = Result<Page, Failure>;
-
-/// The body of a page, and the service's clock.
-pub(crate) struct Page {
-    body: String,
-    time: Timestamp,
-}
-
-/// A client of a service that answers as a closure says, and the requests that it sent.
-#[derive(Clone)]
+/// A client of a service that answers as a closure says, with the body of a page, and the requests that it sent.
 pub(crate) struct Script {
-    client: Client,
-    state: Arc<Mutex<State>>,
-}
-
-struct State {
-    answer: Box<dyn FnMut(Request) -> Answer + Send>,
-    requests: Vec<Request>,
-    /// The failure that the client's own next attempts meet, and their number.
-    again: Option<(Failure, u32)>,
+    pub(crate) client: Client,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Failure {
-    /// How often the client tries again by itself.
-    fn retries(self) -> u32 {
-        match self {
-            Self::Reset | Self::Status(429 | 500..) => 3,
-            _ => 0,
-        }
-    }
-
-    async fn response(self) -> Option<http::Response<reqwest::Body>> {
+    async fn response(self) -> http::Response<reqwest::Body> {
         let response = http::Response::builder();
         let response = match self {
-            Self::Reset => return None,
             Self::Silence => std::future::pending().await,
             Self::Status(status) => response.status(status),
             Self::Pause(seconds) => response.status(503).header("retry-after", seconds),
         };
-        Some(response.body("".into()).unwrap())
+        response.body("".into()).unwrap()
     }
 }
 
 impl Script {
-    pub(crate) fn new(answer: impl FnMut(Request) -> Answer + Send + 'static) -> Self {
-        let state = Arc::new(Mutex::new(State {
-            answer: Box::new(answer),
-            requests: Vec::new(),
-            again: None,
-        }));
-        let shared = Arc::clone(&state);
+    pub(crate) fn new(
+        answer: impl FnMut(Request) -> Result<String, Failure> + Send + 'static,
+    ) -> Self {
+        let requests = Arc::<Mutex<Vec<Request>>>::default();
+        let (answer, log) = (Mutex::new(answer), requests.clone());
         let client = in_process(Duration::from_secs(30), move |request| {
-            let answer = shared.lock().unwrap().answer(request.url());
+            let pairs: BTreeMap<_, _> = request.url().query_pairs().collect();
+            let mut log = log.lock().unwrap();
+            let request = Request {
+                number: log.len(),
+                limit: pairs["limit"].parse().unwrap(),
+                offset: pairs["offset"].parse().unwrap(),
+            };
+            log.push(request);
+            let answer = (answer.lock().unwrap())(request);
             async move {
                 tokio::task::yield_now().await;
-                match answer {
-                    Ok(page) => {
-                        let date = page.time.strftime("%a, %d %b %Y %H:%M:%S GMT");
-                        let response = http::Response::builder().header("date", date.to_string());
-                        response.body(page.body.into()).ok()
-                    }
-                    Err(failure) => failure.response().await,
-                }
+                let page = match answer {
+                    Ok(page) => http::Response::builder()
+                        .header("date", NOON)
+                        .body(page.into()),
+                    Err(failure) => Ok(failure.response().await),
+                };
+                page.ok()
             }
         });
-        Self { client, state }
+        Self { client, requests }
     }
 
     /// A service as the specification describes it.
@@ -113,12 +90,15 @@ impl Script {
         Self::new(move |request| Ok(slice(&rows, request)))
     }
 
-    /// The same, of which each page but the first has to wait for a minute.
+    /// The same, of which each page but the first has to wait for a minute, after four attempts of the client.
     pub(crate) fn slow(rows: Vec<String>) -> Self {
-        let mut paused_at = 0;
+        let (mut offset, mut attempts) = (0, 4);
         Self::new(move |request| {
-            let is_first = std::mem::replace(&mut paused_at, request.offset) < request.offset;
-            match is_first {
+            if request.offset != offset {
+                (offset, attempts) = (request.offset, 0);
+            }
+            attempts += 1;
+            match offset > 0 && attempts <= 4 {
                 true => Err(Failure::Status(429)),
                 false => Ok(slice(&rows, request)),
             }
@@ -126,35 +106,7 @@ impl Script {
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.state.lock().unwrap().requests.clone()
-    }
-}
-
-impl Deref for Script {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.client
-    }
-}
-
-impl State {
-    fn answer(&mut self, url: &url::Url) -> Answer {
-        if let Some((failure, left)) = self.again.take_if(|(_, left)| *left > 0) {
-            self.again = Some((failure, left - 1));
-            return Err(failure);
-        }
-        let pairs: BTreeMap<_, _> = url.query_pairs().collect();
-        let request = Request {
-            number: self.requests.len(),
-            limit: pairs["limit"].parse().unwrap(),
-            offset: pairs["offset"].parse().unwrap(),
-        };
-        self.requests.push(request);
-        let answer = (self.answer)(request);
-        let failure = answer.as_ref().err();
-        self.again = failure.map(|failure| (*failure, failure.retries()));
-        answer
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -165,29 +117,17 @@ pub(crate) fn rows_of(rows: &[String], request: Request) -> &[String] {
 }
 
 /// The page that the specification asks for.
-pub(crate) fn slice(rows: &[String], request: Request) -> Page {
+pub(crate) fn slice(rows: &[String], request: Request) -> String {
     let total = rows.len() as u64;
     page(rows_of(rows, request), request, Some(total))
 }
 
 /// A page of these rows that echoes the request.
-pub(crate) fn page(rows: &[String], request: Request, total: Option<u64>) -> Page {
-    page_at(NOON, rows, request, total)
-}
-
-/// The same at another time of the service's clock.
-pub(crate) fn page_at(
-    time: &str,
-    rows: &[String],
-    Request { limit, offset, .. }: Request,
-    total: Option<u64>,
-) -> Page {
+pub(crate) fn page(rows: &[String], request: Request, total: Option<u64>) -> String {
+    let Request { limit, offset, .. } = request;
     let total = total.map_or(String::new(), |total| format!(r#","totalCount":{total}"#));
     let rows = rows.join(",");
-    Page {
-        body: format!(r#"{{"items":[{rows}],"limit":{limit},"offset":{offset}{total}}}"#),
-        time: time.parse().unwrap(),
-    }
+    format!(r#"{{"items":[{rows}],"limit":{limit},"offset":{offset}{total}}}"#)
 }
 
 pub(crate) fn settings(page_size: u32) -> Settings {
@@ -200,11 +140,8 @@ pub(crate) fn settings(page_size: u32) -> Settings {
     }
 }
 
-pub(crate) fn bug(id: u64) -> String {
-    format!(r#"{{"id":{id},"type":"BUG","state":"OPEN"}}"#)
-}
-
 pub(crate) fn bugs(ids: std::ops::Range<u64>) -> Vec<String> {
+    let bug = |id| format!(r#"{{"id":{id},"type":"BUG","state":"OPEN"}}"#);
     ids.map(bug).collect()
 }
 
@@ -215,7 +152,7 @@ pub(crate) type Scanned = Result<(Arc<Snapshot>, Option<Doubt>), ScanError>;
 pub(crate) async fn round(script: &Script, page_size: u32) -> (Scanned, u64) {
     let retries = Counter::default();
     let mut scanner = Scanner::new(settings(page_size), retries.clone());
-    let result = scanner.round(script).await;
+    let result = scanner.round(&script.client).await;
     (result, retries.get())
 }
 
@@ -246,11 +183,6 @@ fn numbers(snapshot: &Snapshot) -> BTreeMap<String, f64> {
     }
     numbers.retain(|_, number| *number != 0.0);
     numbers
-}
-
-/// The sum of the amounts of all open tickets.
-pub(crate) fn open_amount(snapshot: &Snapshot) -> f64 {
-    snapshot.open.values().map(Group::deal_amount).sum()
 }
 
 /// Asserts that every number of a snapshot is what the simulator's tickets add up to.
@@ -297,16 +229,4 @@ pub(crate) fn assert_true(snapshot: &Snapshot, sim: &Simulator) {
     }
     wanted.retain(|_, number| *number != 0.0);
     assert_eq!(numbers(snapshot), wanted);
-}
-
-/// Asserts that these are the numbers of a family, such as `open`, that are not 0.
-#[track_caller]
-pub(crate) fn assert_shows(snapshot: &Snapshot, family: &str, expected: &[(&str, u64)]) {
-    let numbers = numbers(snapshot).into_iter();
-    let of_family = numbers.filter_map(|(name, number)| {
-        let label = name.strip_prefix(family)?.strip_prefix(' ')?.to_owned();
-        Some((label, number as u64))
-    });
-    let expected = expected.iter().map(|(label, n)| ((*label).to_owned(), *n));
-    assert_eq!(of_family.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
