@@ -23,12 +23,14 @@ struct World {
     peer: Peer,
     launch: Launch,
     disk: Disk,
+    /// The number of entries from before that are delivered.
+    before: u64,
 }
 
 impl World {
-    async fn new() -> Self {
-        let api = organization(10, 3).await;
-        let peer = Peer::http(1 << 20).await;
+    async fn new(history: u64, tickets: u64) -> Self {
+        let api = organization(history, tickets).await;
+        let peer = Peer::http(4 << 20).await;
         let launch = exporter(&api.base_url()).otlp("http/protobuf", &peer.url());
         let (launch, disk) = Disk::below(launch);
         Self {
@@ -36,7 +38,22 @@ impl World {
             peer,
             launch,
             disk,
+            before: 0,
         }
+    }
+
+    /// Lets the disk fail for a time in which events come, and waits until the log says so.
+    async fn fail(&self, exporter: &Exporter, [error, operations, logged]: [&str; 3], events: u64) {
+        self.disk.fail(error, operations);
+        let begun = tokio::time::Instant::now();
+        let is_over = |_: &Scrape| {
+            self.api.add_events(events);
+            begun.elapsed() > FAILS
+        };
+        exporter.until("the end of the outage", is_over).await;
+        exporter.logs(&format!("state file | {logged}")).await;
+        assert!(exporter.is_healthy().await);
+        self.disk.heal();
     }
 
     /// Waits until an exporter has counted and delivered each of the entries that arrived since, and asserts that it did so once.
@@ -50,35 +67,25 @@ impl World {
         let mut ids = self.peer.taken_ids();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len() as u64, truth.total);
+        assert_eq!(ids.len() as u64, self.before + truth.total);
         assert!(!self.disk.file().with_extension("db.damaged").exists());
     }
 }
 
 #[tokio::test]
 async fn a_disk_that_fails_for_seconds_loses_nothing() {
-    for (error, operations, logged) in [
-        ("EIO", WRITES, "disk I/O error"),
-        ("ENOSPC", WRITES, "disk is full; free some space"),
-        ("ETIMEDOUT", ALL, ""),
+    for failure in [
+        ["EIO", WRITES, "disk I/O error"],
+        ["ENOSPC", WRITES, "disk is full; free some space"],
+        ["ETIMEDOUT", ALL, ""],
     ] {
-        let world = World::new().await;
+        let world = World::new(10, 3).await;
         let running = world.launch.start();
         running.synced().await;
         let since = world.api.mark();
         world.api.add_events(20);
         running.settled(20).await;
-
-        world.disk.fail(error, operations);
-        let begun = tokio::time::Instant::now();
-        let is_over = |_: &Scrape| {
-            world.api.add_events(1);
-            begun.elapsed() > FAILS
-        };
-        running.until("events meanwhile", is_over).await;
-        running.logs(&format!("state file | {logged}")).await;
-        assert!(running.is_healthy().await);
-        world.disk.heal();
+        world.fail(&running, failure, 1).await;
         world.api.add_events(5);
         world.assert_complete(&running, since).await;
     }
@@ -86,7 +93,7 @@ async fn a_disk_that_fails_for_seconds_loses_nothing() {
 
 #[tokio::test]
 async fn a_disk_that_fails_at_the_start_is_tried_again_and_the_file_stays() {
-    let world = World::new().await;
+    let world = World::new(10, 3).await;
     let mut before = world.launch.start();
     before.synced().await;
     let since = world.api.mark();
@@ -117,45 +124,30 @@ async fn a_disk_that_fails_at_the_start_is_tried_again_and_the_file_stays() {
 /// A page is larger than SQLite's cache, so that nothing can be read from memory after a commit that failed.
 #[tokio::test]
 async fn a_disk_that_fails_while_history_is_read_loses_nothing() {
-    let api = organization(3, 0).await;
-    for _ in 0..2_500 {
+    let mut world = World::new(0, 0).await;
+    world.before = 2_500;
+    for _ in 0..world.before {
         // It cannot be compressed.
         let noise = std::iter::repeat_with(fastrand::alphanumeric).take(3_000);
         let metadata = serde_json::json!({ "note": noise.collect::<String>() });
         let fields = Fields::new().with("metadata", metadata);
-        api.add_entry(&fields).unwrap();
+        world.api.add_entry(&fields).unwrap();
     }
     // The history is older than the process.
-    api.advance(Duration::from_secs(7_200));
-    let peer = Peer::http(4 << 20).await;
-    let launch = exporter(&api.base_url())
-        .otlp("http/protobuf", &peer.url())
+    world.api.advance(Duration::from_secs(7_200));
+    let launch = world.launch.clone();
+    let running = launch
         .flag("--api.max-requests-per-second", "3")
         .flag("--audit.poll-interval", "1s")
-        .flag("--audit.start", "oldest");
-    let (launch, disk) = Disk::below(launch);
-    let running = launch.start();
+        .flag("--audit.start", "oldest")
+        .start();
     let has_begun = |scrape: &Scrape| scrape.value("orgdata_state_size_bytes") > Some(4e6);
     running.until("a part of the history", has_begun).await;
-    disk.fail("EIO", ALL);
-    running.logs("state file").await;
-    let begun = tokio::time::Instant::now();
-    let is_over = |_: &Scrape| begun.elapsed() > FAILS;
-    running.until("the end of the outage", is_over).await;
-    disk.heal();
+    world.fail(&running, ["EIO", ALL, ""], 0).await;
     running.synced().await;
-    let since = api.mark();
-    api.add_events(20);
-    let is_complete = |scrape: &Scrape| {
-        scrape.value("orgdata_audit_history_complete") == Some(1.0)
-            && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
-    };
-    running.until("the whole history", is_complete).await;
-    let scrape = running.settled(20).await;
-    let truth = api.truth_of(Scope::arrived_since(since));
-    assert_eq!(scrape.events(), event_counts(&truth));
-    let mut ids = peer.taken_ids();
-    ids.sort_unstable();
-    ids.dedup();
-    assert_eq!(ids.len(), 2_503 + 20);
+    let since = world.api.mark();
+    world.api.add_events(20);
+    let is_complete = "orgdata_audit_history_complete";
+    running.until_value(is_complete, 1.0).await;
+    world.assert_complete(&running, since).await;
 }
