@@ -173,42 +173,36 @@ impl Launch {
 
     /// Mounts a file system in memory over a directory for the exporter alone; [`Exporter::inside`] reaches it. Needs to be root or user
     /// namespaces.
-    pub(crate) fn mount(mut self, directory: &Path, options: &str) -> Self {
+    pub(crate) fn mount(self, directory: &Path, options: &str) -> Self {
         let directory = directory.display();
         let script = format!("mount -t tmpfs -o {options} tmpfs {directory} && exec \"$0\" \"$@\"");
         let namespace = if is_root() { "-m" } else { "-rm" };
-        self.wrapper = ["unshare", namespace, "sh", "-c", &script]
-            .map(str::to_owned)
-            .into();
-        self
+        self.wrapped(&["unshare", namespace, "sh", "-c", &script])
     }
 
     /// Runs it from a shell script, in which `"$0" "$@"` is its command line.
-    pub(crate) fn script(mut self, script: &str) -> Self {
-        self.wrapper = ["sh", "-c", script].map(str::to_owned).into();
-        self
+    pub(crate) fn script(self, script: &str) -> Self {
+        self.wrapped(&["sh", "-c", script])
     }
 
     /// Runs it as a user without privileges.
-    pub(crate) fn unprivileged(mut self) -> Self {
-        if is_root() {
-            let user = [
-                "setpriv",
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-            ];
-            self.wrapper = user.map(str::to_owned).into();
+    pub(crate) fn unprivileged(self) -> Self {
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        match is_root() {
+            true => self.wrapped(&[&["setpriv"], &user[..]].concat()),
+            false => self,
         }
-        self
     }
 
     /// Runs it where another one has its mounted file system.
-    pub(crate) fn beside(mut self, other: &Exporter) -> Self {
+    pub(crate) fn beside(self, other: &Exporter) -> Self {
         let pid = other.child.id().to_string();
         let namespaces = if is_root() { "-m" } else { "-Um" };
-        let options = ["nsenter", "--preserve-credentials", namespaces, "-t", &pid];
-        self.wrapper = options.map(str::to_owned).into();
+        self.wrapped(&["nsenter", "--preserve-credentials", namespaces, "-t", &pid])
+    }
+
+    fn wrapped(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(ToString::to_string).collect();
         self
     }
 
@@ -254,13 +248,8 @@ impl Launch {
     }
 
     pub(crate) async fn listening(&self) -> Exporter {
-        let mut exporter = self.start();
-        until("it listens", async || {
-            let ended = exporter.child.try_wait().unwrap();
-            assert!(ended.is_none(), "ended before it listened: {ended:?}");
-            exporter.err.text().contains("addresses").then_some(())
-        })
-        .await;
+        let exporter = self.start();
+        exporter.url().await;
         exporter
     }
 
@@ -325,12 +314,10 @@ impl Exporter {
     /// Returns the address that it has logged.
     pub(crate) fn address(&self) -> SocketAddr {
         let log = self.err.text();
-        let address = log.split_once("addresses").map(|(_, rest)| {
-            let rest = rest.trim_start_matches(['=', '"', ':']);
-            rest.split([' ', ',', '"']).next().unwrap().parse()
-        });
-        let address = address.and_then(Result::ok);
-        address.unwrap_or_else(|| panic!("it does not say where it listens:\n{log}"))
+        let (_, rest) = log.split_once("addresses").expect("it listens");
+        let rest = rest.trim_start_matches(['=', '"', ':']);
+        let address = rest.split([' ', ',', '"']).next().unwrap();
+        address.parse().expect(address)
     }
 
     /// Waits until it listens and returns its URL.

@@ -1,10 +1,8 @@
 //! Makes the I/O of an exporter on its state file fail, by a library that is preloaded into it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 use super::binary::Launch;
 
@@ -50,19 +48,10 @@ impl Disk {
     }
 }
 
-/// Returns the path of a library to preload, which is compiled from its source in this directory, once in a process.
-pub(crate) fn preloaded(name: &'static str) -> PathBuf {
-    static COMPILED: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
-    let mut compiled = COMPILED.lock().unwrap();
-    compiled
-        .entry(name)
-        .or_insert_with(|| compile(name))
-        .clone()
-}
-
-fn compile(name: &str) -> PathBuf {
+/// Returns the path of a library to preload, which is compiled from its source in this directory.
+pub(crate) fn preloaded(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // Another run of the tests may use the library.
+    // Another test may use the library.
     let new = tempfile::NamedTempFile::new_in(directory).unwrap();
     let source = format!("{}/tests/support/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let mut compiler = Command::new("cc");
