@@ -35,9 +35,11 @@ async fn a_listing_without_end_ends() {
 async fn pages_that_do_not_come_are_requested_smaller() {
     let rows = bugs(0..2000);
     let script = Script::new(move |request| match request.limit {
+        // The client tries that again by itself, three times.
+        501.. => Err(Failure::Pause(10)),
         251.. => Err(Failure::Silence),
         // A pause ends the scan as little as before any other page.
-        _ if request.number == 3 => Err(Failure::Pause(60)),
+        _ if request.number == 6 => Err(Failure::Pause(60)),
         _ => Ok(slice(&rows, request)),
     });
     let mut scanner = Scanner::new(settings(1000), Counter::default());
@@ -46,15 +48,23 @@ async fn pages_that_do_not_come_are_requested_smaller() {
         requests.map(|request| request.limit).collect()
     };
     scanner.round(&script.client).await.unwrap();
-    assert_eq!(limits(0)[..6], [1000, 125, 500, 62, 62, 250]);
+    let expected = [1000, 1000, 1000, 1000, 125, 500, 62, 62, 250];
+    assert_eq!(limits(0)[..9], expected);
     let first = limits(0).len();
     scanner.round(&script.client).await.unwrap();
     assert_eq!(limits(first)[..3], [500, 62, 250]);
     assert!(limits(first)[2..].iter().all(|limit| *limit == 250));
-    // One that cannot be smaller is requested once.
-    let silent = Script::new(|_| Err(Failure::Silence));
-    round(&silent, 2).await.0.unwrap_err();
-    assert_eq!(silent.requests().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_never_comes_is_requested_three_times_if_it_can_be_smaller() {
+    for (page_size, expected) in [(1000, &[1000, 125, 15][..]), (2, &[2])] {
+        let script = Script::new(|_| Err(Failure::Silence));
+        round(&script, page_size).await.0.unwrap_err();
+        let requests = script.requests().into_iter();
+        let limits: Vec<u32> = requests.map(|request| request.limit).collect();
+        assert_eq!(limits, expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]

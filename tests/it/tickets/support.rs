@@ -27,7 +27,7 @@ pub(crate) struct Request {
     pub(crate) offset: u64,
 }
 
-/// What the service does instead of returning a page. None of it the client tries again by itself, unless the status is 429.
+/// What the service does instead of returning a page.
 #[derive(Clone, Copy)]
 pub(crate) enum Failure {
     /// It does not answer in time.
