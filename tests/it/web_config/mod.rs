@@ -40,7 +40,7 @@ pub(crate) fn directory(config: &str) -> TempDir {
 }
 
 /// Returns the section with these users, with the cheapest hashes there are.
-fn users(users: &[(&str, &str)]) -> String {
+pub(crate) fn users(users: &[(&str, &str)]) -> String {
     let hash = |password: &str| bcrypt::hash(password, 4).unwrap();
     let line = |(user, password): &(&str, &str)| format!("  {user}: {}\n", hash(password));
     let lines = users.iter().map(line);
@@ -94,10 +94,6 @@ impl Server {
         request.send().await.unwrap()
     }
 
-    async fn status(&self, user: &str, password: &str) -> u16 {
-        self.ask("/metrics", user, password).await.status().as_u16()
-    }
-
     /// Returns the status without TLS and without a user, 0 if there is no response.
     async fn plain(&self) -> u16 {
         let response = self.http("/metrics").send().await;
@@ -116,32 +112,28 @@ impl Server {
 #[tokio::test]
 async fn only_a_user_with_the_right_password_gets_in() {
     let server = Server::start(&users(&[("alice", "right"), ("bob", "other")])).await;
-    for path in ["/metrics", "/", "/-/healthy", "/no"] {
-        let found = if path == "/no" { 404 } else { 200 };
-        for (user, password, status) in [
-            ("alice", "right", found),
-            ("alice", "other", 401),
-            ("alice", "", 401),
-            ("Alice", "right", 401),
-            ("carol", "right", 401),
-            ("", "", 401),
-        ] {
-            let response = server.ask(path, user, password).await;
-            assert_eq!(response.status(), status, "{path} {user} {password}");
-        }
+    for (path, user, password, status) in [
+        ("/metrics", "alice", "right", 200),
+        ("/no", "bob", "other", 404),
+        ("/metrics", "alice", "other", 401),
+        ("/metrics", "Alice", "right", 401),
+        ("/", "carol", "right", 401),
+        ("/-/healthy", "", "", 401),
+        ("/no", "", "", 401),
+    ] {
+        let response = server.ask(path, user, password).await;
+        assert_eq!(response.status(), status, "{path} {user} {password}");
     }
     let response = server.http("/metrics").send().await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     let challenge = "Basic realm=\"metrics\", charset=\"UTF-8\"";
     assert_eq!(response.headers()["www-authenticate"], challenge);
-    assert_eq!(response.headers()["x-content-type-options"], "nosniff");
     assert!(!response.text().await.unwrap().contains("orgdata_"));
 }
 
 #[tokio::test]
 async fn configured_headers_take_precedence() {
-    let config = "http_server_config:\n  headers:\n    X-Frame-Options: sameorigin\n    X-XSS-Protection: 1\n    \
-        Strict-Transport-Security: max-age=600\n    Content-Security-Policy: \"default-src 'self'\"\n";
+    let config = "http_server_config:\n  headers:\n    X-Frame-Options: sameorigin\n    Strict-Transport-Security: max-age=600\n";
     let server = Server::start(&format!("{config}{}", users(&[("alice", "right")]))).await;
     for (path, password, status) in [("/no", "right", 404), ("/", "wrong", 401)] {
         let response = server.ask(path, "alice", password).await;
@@ -149,56 +141,10 @@ async fn configured_headers_take_precedence() {
         for (name, value) in [
             ("x-frame-options", "sameorigin"),
             ("strict-transport-security", "max-age=600"),
-            ("x-xss-protection", "1"),
             ("referrer-policy", "no-referrer"),
-            ("content-security-policy", "default-src 'self'"),
         ] {
             let values: Vec<_> = response.headers().get_all(name).iter().collect();
             assert_eq!(values, [value], "{path}");
         }
     }
-}
-
-#[tokio::test]
-async fn a_broken_file_changes_nothing_until_it_is_repaired() {
-    let server = Server::start(&users(&[("alice", "right")])).await;
-    for broken in [
-        "basic_auth_users: [",
-        "tls_server_config:\n  cert_file: no.pem\n",
-    ] {
-        server.write("web.yml", broken);
-        let statuses = (server.status("alice", "right").await, server.plain().await);
-        assert_eq!(statuses, (200, 401), "{broken}");
-    }
-    std::fs::remove_file(server.dir.path().join("web.yml")).unwrap();
-    server.config.reload();
-    assert_eq!(server.status("alice", "right").await, 200);
-    server.write("web.yml", users(&[("alice", "his")]));
-    assert_eq!(server.status("alice", "right").await, 401);
-    assert_eq!(server.status("alice", "his").await, 200);
-    // What was found right for a user is not right for a removed one.
-    server.write("web.yml", users(&[("carol", "his")]));
-    assert_eq!(server.status("alice", "his").await, 401);
-}
-
-#[tokio::test]
-async fn tls_can_be_switched_on_and_a_renewed_certificate_is_shown_to_the_next_connection() {
-    let server = Server::start("").await;
-    assert_eq!(server.plain().await, 200);
-    server.write("web.yml", TLS);
-    assert_eq!(server.plain().await, 0);
-    let url = format!("https://{}/-/healthy", server.address());
-    let accepted = async |name| {
-        let client = client().tls_certs_only([certificate(name)]);
-        let client = client.build().unwrap();
-        client.get(&url).send().await.is_ok()
-    };
-    assert!(accepted("ca.pem").await);
-    // Certificate and key are two files: in between they do not match.
-    for kind in ["pem", "key"] {
-        assert!(accepted("ca.pem").await);
-        let new = tls_file(&format!("stranger.{kind}"));
-        server.write(&format!("server.{kind}"), std::fs::read(new).unwrap());
-    }
-    assert!(!accepted("ca.pem").await && accepted("stranger.pem").await);
 }
