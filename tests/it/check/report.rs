@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orgdata_exporter::simulator::{ApiKey, Config, Fields};
+use orgdata_exporter::simulator::{ApiKey, Fields};
 use serde_json::Value;
 
 use super::{check, expect, organization, service};
@@ -21,48 +21,31 @@ async fn settings_are_shown_with_their_origin_and_a_variable_without_effect_is_a
         // A flag of another command, which has no variable.
         .env("ORGDATA_TIMEOUT", "1s")
         .arg("--state.max-size=32MiB");
-    // Kubernetes sets these for Services of these names.
-    let of_services = "EXPORTER_SERVICE_HOST EXPORTER_SERVICE_PORT_METRICS EXPORTER_PORT_80_TCP PORT_SERVICE_HOST PORT_PORT";
-    let launch = of_services.split(' ').fold(launch, |launch, name| {
-        launch.env(&format!("ORGDATA_{name}"), "10.0.0.1")
+    // Kubernetes sets these for a Service of this name.
+    let of_service = ["SERVICE_HOST", "SERVICE_PORT_METRICS", "PORT_80_TCP"];
+    let launch = of_service.iter().fold(launch, |launch, name| {
+        launch.env(&format!("ORGDATA_EXPORTER_{name}"), "10.0.0.1")
     });
     let expected = "warning variables: ORGDATA_TIMEOUT | unknown | --help";
     let text = expect(launch, expected).await.0;
     assert!(!text.contains('\u{1b}'), "colours are for terminals");
-    let lines = text.lines().take_while(|line| !line.is_empty());
-    let rows: Vec<&str> = lines.collect();
-    let url = api.base_url();
     for row in [
-        &*format!("--api.base-url={url} (ORGDATA_API_BASE_URL)"),
-        "--audit.poll-interval=20s (ORGDATA_AUDIT_POLL_INTERVAL)",
-        "--state.max-size=32MiB (flag)",
+        "--audit.poll-interval=20s (ORGDATA_AUDIT_POLL_INTERVAL)\n",
+        "--state.max-size=32MiB (flag)\n",
     ] {
-        assert!(rows.contains(&row), "{row:?} is missing in:\n{text}");
+        assert!(text.contains(row), "{row:?} is missing in:\n{text}");
     }
-    // Not given.
-    for flag in ["--tickets.scan-interval", "--tickets.max-age", "--format"] {
-        assert!(!text.contains(flag), "{text}");
-    }
-    let wrong = check(&api.base_url()).env("OTEL_RESOURCE_ATTRIBUTES", "a=b,team");
-    let words = "warning variables: OTEL_RESOURCE_ATTRIBUTES | no effect";
-    expect(wrong, words).await;
+    assert!(!text.contains("--tickets.max-age"), "not given: {text}");
 }
 
 /// A report in JSON can be attached to a bug report.
 #[tokio::test]
 async fn json_has_no_ids_names_cursors_addresses_or_query_strings() {
     let api = service().await;
-    for value in ["ACME_STATE", "ACME_TYPE"] {
-        let ticket = Fields::new().with("state", value).with("type", value);
-        api.add_ticket(ticket).unwrap();
-    }
+    let ticket = Fields::new().with("state", "ACME_STATE");
+    api.add_ticket(ticket.with("type", "ACME_TYPE")).unwrap();
     let said = r#"{"message":"no deal 31337 of Acme for ada@example.com"}"#;
     let refusing = Peer::always(json("400 Bad Request", said)).await;
-    let other = Config {
-        organization_id: 31337,
-        ..organization()
-    };
-    let other = spawn(other).await;
     let port = free_address().port().to_string();
     let of = |base_url: &str| {
         check(base_url)
@@ -72,24 +55,19 @@ async fn json_has_no_ids_names_cursors_addresses_or_query_strings() {
     };
     let collector = "http://acme.localhost:1/v1/logs?token=acme";
     for launch in [
-        of(&other.base_url()),
         of(&refusing.url()).otlp("http/protobuf", collector),
-        of(&refusing.url())
-            .env("ORGDATA_API_KEY", "")
-            .arg("--api.key-file=acme-key"),
         of("https://acme.invalid").otlp("grpc", "acme:x"),
-        of(&api.base_url()).env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector),
-        of(&api.base_url()).state(Path::new("/proc/acme")),
-        of(&api.base_url()).flag("--web.listen-address", "acme.invalid:1"),
+        of(&api.base_url())
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector)
+            .state(Path::new("/proc/acme"))
+            .flag("--web.listen-address", "acme.invalid:1"),
         of(&api.base_url()).args(&[
             "--audit.actor-emails=ada@acme.example",
             "--audit.deal-ids=31337",
-            "--audit.activity-types=ACME_TYPE",
             "--otlp.redact=acme.path",
             "--tickets.open-states=ACME_STATE,OPEN",
         ]),
     ] {
-        std::fs::write(launch.dir().join("acme-key"), KEY).unwrap();
         let shown = launch.run().await.stdout;
         let document: Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
@@ -119,27 +97,26 @@ async fn no_secret_is_in_it() {
     let refusing = Peer::always(json("401 Unauthorized", said)).await;
     let repeating = Peer::always(json("401 Unauthorized", "no such token: hunter2")).await;
     let endpoint = format!("{}/v1/logs?token=hunter2", repeating.url());
-    let headers = "authorization=Bearer%20hunter2";
     let proxy = "http://user:hunter2@127.0.0.1:9";
-    let one = |format| {
+    let with = |format| {
         check(&refusing.url())
             .otlp("http/protobuf", &endpoint)
             .args(&["--audit.actor-emails=hunter2@example.com", format])
-            .env("OTEL_EXPORTER_OTLP_HEADERS", headers)
+            .env(
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "authorization=Bearer%20hunter2",
+            )
             .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", proxy)
             .env("https_proxy", proxy)
     };
-    let with = |endpoint| check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint);
+    let wrong = |endpoint| check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint);
     for launch in [
-        one("--format=text"),
-        one("--format=json"),
+        with("--format=text"),
+        with("--format=json"),
         check("https://user:hunter2#4@api.example.com"),
         check("https://api.example.com/?key=3@hunter2"),
-        with("http://user:hunter2@[oops"),
-        with("user:hunter2@host:4317"),
-        with("127.0.0.1:9?token=hunter2"),
-        with("http://127.0.0.1:9/x#hunter2"),
-        with("http://127.0.0.1:9?token=hunter2@x"),
+        wrong("http://user:hunter2@[oops"),
+        wrong("http://127.0.0.1:9/x#hunter2"),
     ] {
         let finished = launch.run().await;
         assert_ne!(finished.status, Some(0), "{}", finished.stderr);
@@ -152,12 +129,9 @@ async fn no_secret_is_in_it() {
 #[tokio::test]
 async fn the_transcript_in_the_documentation_is_what_is_printed() {
     const PAGE: &str = include_str!("../../../docs/operations.md");
-    let keys = vec![ApiKey::scoped(KEY, &["activity_logs:read"])];
-    let config = Config {
-        keys,
-        history: 1500,
-        ..organization()
-    };
+    let mut config = organization();
+    config.history = 1500;
+    config.keys = vec![ApiKey::scoped(KEY, &["activity_logs:read"])];
     let api = spawn(config).await;
     let url = format!("--api.base-url={}", api.base_url());
     // The usual port may be in use on this machine.
