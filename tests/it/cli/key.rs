@@ -1,8 +1,8 @@
-//! The API key: found, trimmed, refused without being shown, rotated, and never in a log.
+//! The API key: awaited, rotated, refused without being shown, and never in a log.
 
 use orgdata_exporter::simulator::{ApiKey, Config, Running};
 
-use super::{ONE_ENTRY, TICKETS_UP, UP, organization};
+use super::{ONE_ENTRY, TICKETS_UP, UP};
 use crate::support::binary::{KEY, exporter, until};
 use crate::support::http_peer::{NO_TICKETS, Peer, answer, json};
 use crate::support::service::spawn;
@@ -15,55 +15,41 @@ async fn with_key(key: ApiKey) -> Running {
 }
 
 #[tokio::test]
-async fn the_exporter_waits_for_a_secret_that_is_not_mounted_yet() {
-    let api = organization().await;
+async fn a_key_that_is_mounted_late_or_rotated_works_without_a_restart() {
+    let api = with_key(ApiKey::scoped("the-new-key", &["*"])).await;
     let launch = exporter(&api.base_url())
         .env("ORGDATA_API_KEY", "")
         .arg("--api.key-file=mounted/key");
     let mounted = launch.dir().join("mounted");
     std::fs::create_dir_all(mounted.join("..data")).unwrap();
-    let exporter = launch.start();
-    assert_eq!(exporter.get("/-/ready").await.0, 200);
+    let mut exporter = launch.start();
     exporter
         .logs("cannot read the API key file mounted/key")
         .await;
-    exporter.until_value(UP, 0.0).await;
-    // An editor ends the line.
-    std::fs::write(mounted.join("key"), format!("{KEY}\r\n")).unwrap();
-    exporter.until_value(UP, 1.0).await;
-}
-
-#[tokio::test]
-async fn a_rotated_key_works_without_a_restart() {
-    let api = with_key(ApiKey::scoped("the-new-key", &["*"])).await;
-    let launch = exporter(&api.base_url())
-        .env("ORGDATA_API_KEY", "")
-        .arg("--api.key-file=key");
-    let file = launch.dir().join("key");
-    std::fs::write(&file, "the-old-key").unwrap();
-    let mut exporter = launch.start();
-    for which in [UP, TICKETS_UP] {
-        exporter.until_value(which, 0.0).await;
-    }
+    std::fs::write(mounted.join("key"), "the-old-key").unwrap();
     let page = until("the error on the landing page", async || {
         let (_, page) = exporter.get("/").await;
         page.contains("unauthorized; the log says more")
             .then_some(page)
     })
     .await;
-    assert!(!page.contains("the-old-key"), "{page}");
+    for which in [UP, TICKETS_UP] {
+        exporter.until_value(which, 0.0).await;
+    }
     for path in ["/-/healthy", "/-/ready"] {
         assert_eq!(exporter.get(path).await.0, 200, "{path}");
     }
-    std::fs::write(&file, "the-new-key\n").unwrap();
+    // An editor ends the line.
+    std::fs::write(mounted.join("key"), "the-new-key\r\n").unwrap();
     for which in [UP, TICKETS_UP] {
         exporter.until_value(which, 1.0).await;
     }
     assert_eq!(exporter.stop().await, Some(0));
     let log = exporter.stderr().text();
     assert!(log.contains("HTTP 401"), "{log}");
-    let keys = ["the-old-key", "the-new-key"];
-    assert!(!keys.iter().any(|key| log.contains(key)), "{log}");
+    for key in ["the-old-key", "the-new-key"] {
+        assert!(!log.contains(key) && !page.contains(key), "{log}{page}");
+    }
 }
 
 #[tokio::test]
@@ -78,6 +64,7 @@ async fn a_missing_scope_is_named_and_the_other_loop_works() {
 #[tokio::test]
 async fn secrets_are_in_no_line_page_or_metric() {
     let token = "--otlp.endpoint=http://127.0.0.1:1/v1/logs?token=open-sesame";
+    let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
     // A request that fails has more to say.
     let api = Peer::start(|seen, number| match seen.target() {
         _ if number <= 2 => answer("503 Service Unavailable", &[], format!("not with {KEY}")),
@@ -87,12 +74,18 @@ async fn secrets_are_in_no_line_page_or_metric() {
     .await;
     let exporter = exporter(&api.url())
         .args(&["--log.level=debug", "--otlp.protocol=http/protobuf", token])
+        .env(traces, "http://me:hunter2@[oops")
         .start();
     exporter.until_value(UP, 1.0).await;
+    for said in ["503", "http://127.0.0.1:1/v1/logs"] {
+        exporter.logs(said).await;
+    }
+    let without_spans = format!("level=warn | cannot export spans | {traces}");
+    exporter.logs(&without_spans).await;
     let log = exporter.stderr().text();
-    let shown = ["503", "http://127.0.0.1:1/v1/logs"];
-    assert!(shown.iter().all(|part| log.contains(part)), "{log}");
     for text in [log, exporter.get("/").await.1, exporter.metrics().await] {
-        assert!(!text.contains("sesame") && !text.contains(KEY), "{text}");
+        for secret in ["sesame", "hunter2", KEY] {
+            assert!(!text.contains(secret), "{text}");
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! The built binary as its users meet it: wrong settings, keys, state files, signals, the demo, and an API that misbehaves.
 
-mod completions;
 mod demo;
 mod key;
 mod process;
