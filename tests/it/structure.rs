@@ -21,24 +21,19 @@ cli: util metrics ledger audit tickets records telemetry orgdata_api
 app: util metrics ledger health endpoints audit tickets records telemetry cli orgdata_api
 ";
 
-/// Returns the modules and crates of ours that a piece of code names, as in `crate::ledger` or `crate::{audit, web}`.
-fn imports(code: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+/// Returns what a piece of code names, as in `crate::ledger`, `crate::{audit, web}` or `orgdata_api::Client`.
+fn imports(code: &str) -> BTreeSet<&str> {
     let is_other = |c: char| !c.is_ascii_lowercase() && c != '_';
-    let roots = ["crate::", "orgdata_exporter::"];
-    for rest in roots.iter().flat_map(|root| code.split(root).skip(1)) {
-        let list = match rest.strip_prefix('{') {
-            Some(list) => list.split('}').next().unwrap(),
-            None => rest.split(is_other).next().unwrap(),
-        };
-        assert!(!list.contains("::{"), "{list}");
-        let names = list.split([',', '\n']).map(str::trim);
-        let names = names.map(|name| name.split(is_other).next());
-        found.extend(names.flatten().map(str::to_owned));
+    let mut found = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let list = rest.strip_prefix('{').map(|list| list.split('}').next());
+        let list = list
+            .flatten()
+            .map_or(vec![rest], |list| list.split(", ").collect());
+        found.extend(list.iter().map(|name| name.split(is_other).next().unwrap()));
     }
     let crates = ["orgdata_api", "orgdata_simulator"].into_iter();
-    let named = crates.filter(|name| code.contains(&format!("{name}::")));
-    found.extend(named.map(str::to_owned));
+    found.extend(crates.filter(|name| code.contains(&format!("{name}::"))));
     found
 }
 
@@ -49,21 +44,24 @@ fn imports_point_in_one_direction() {
     files.retain(|(path, _)| !path.starts_with("src/tests/"));
     let module = |path: &str| path.split(['/', '.']).nth(1).unwrap().to_owned();
     let modules: BTreeSet<String> = files.iter().map(|(path, _)| module(path)).collect();
-    let is_ours = |name: &String| modules.contains(name) || name.starts_with("orgdata_");
-    let mut edges = BTreeSet::new();
+    let mut count = 0;
     for (path, text) in &files {
+        let importing = module(path);
+        let mut rules = ALLOWED.lines().filter_map(|line| line.split_once(": "));
+        let rule = rules.find(|(name, _)| *name == importing);
+        let allowed = rule.map_or("", |(_, allowed)| allowed);
+        if ["commands", "main", "lib"].contains(&&*importing) {
+            continue;
+        }
         let lines = text.lines().map(str::trim);
         let lines = lines.take_while(|line| *line != "#[cfg(test)]");
         let code: Vec<&str> = lines.filter(|line| !line.starts_with("//")).collect();
-        let names = imports(&code.join("\n")).into_iter().filter(is_ours);
-        edges.extend(names.map(|name| (module(path), name)));
+        for name in imports(&code.join("\n")) {
+            let is_ours = modules.contains(name) || name.starts_with("orgdata_");
+            let may = name == importing || allowed.split(' ').any(|one| one == name);
+            assert!(!is_ours || may, "{path} imports {name}");
+            count += usize::from(is_ours);
+        }
     }
-    assert!(edges.contains(&("app".to_owned(), "endpoints".to_owned())));
-    edges.retain(|(module, name)| {
-        let mut rules = ALLOWED.lines().filter_map(|line| line.split_once(": "));
-        let rule = rules.find(|(known, _)| known == module);
-        let may = rule.is_some_and(|(_, allowed)| allowed.split(' ').any(|one| one == name));
-        !may && module != name && !["commands", "main", "lib"].contains(&&**module)
-    });
-    assert!(edges.is_empty(), "{edges:?}");
+    assert!(count > 50, "{count} imports found");
 }

@@ -146,16 +146,6 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Parses a size as Kubernetes (`256Mi`) and the exporter (`256MiB`) write it.
-pub(crate) fn bytes(quantity: &Value) -> u64 {
-    let text = text(quantity);
-    let text = text.trim_end_matches('B');
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let mut units = ["", "Ki", "Mi", "Gi"].iter();
-    let unit = units.position(|unit| *unit == &text[digits.len()..]);
-    digits.parse::<u64>().unwrap() << (10 * unit.expect("a unit"))
-}
-
 /// Asserts that a value has everything of a JSON pattern: objects may have more keys, and null means absent.
 macro_rules! assert_has {
     ($value:expr, $($pattern:tt)+) => {
