@@ -6,8 +6,6 @@ use orgdata_exporter::simulator::Fields;
 
 use super::{check, expect, organization, service};
 use crate::support::binary::{Exporter, Launch, Scrape, exporter};
-#[cfg(target_os = "linux")]
-use crate::support::disk_faults::Disk;
 use crate::support::service::spawn;
 
 /// An exporter that has read its first page into this file.
@@ -116,16 +114,4 @@ async fn damage_is_named_and_the_file_stays() {
     let words = "bad state: is damaged | restore a copy | set it aside";
     expect(with_file(&api.base_url(), &file), words).await;
     assert!(!dir.path().join("state.db.damaged").exists());
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn a_disk_that_is_full_or_fails_is_not_well() {
-    let api = service().await;
-    for (error, operations) in [("ENOSPC", "write"), ("EIO", "sync")] {
-        let (launch, disk) = Disk::below(check(&api.base_url()));
-        let launch = launch.state(disk.file());
-        disk.fail(error, operations);
-        expect(launch, "bad state: cannot open state file").await;
-    }
 }
