@@ -312,9 +312,10 @@ async fn the_page_says_what_the_exporter_is_doing() {
     let text: String = texts.map(|(_, text)| text).collect();
     for expected in [
         "Failing. ",
-        "Audit logsworkingLast success 0s ago.",
+        "Audit logsworkingLast success ",
         "Ticketsstarting",
-        "Log recordsfailingLast failure 0s ago: connect; the log says more.",
+        "Log recordsfailingLast failure ",
+        " ago: connect; the log says more.",
         "Readingpaused: the state file is full",
         "Gaps2",
         "DEAL_UPDATED49",

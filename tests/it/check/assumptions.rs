@@ -17,9 +17,11 @@ fn quick(base_url: &str) -> Launch {
     check(base_url).arg("--api.max-requests-per-second=1000")
 }
 
+type Reading = fn(&mut Readings);
+
 #[tokio::test]
 async fn what_does_not_hold_says_what_the_exporter_does_and_what_is_supported_is_no_warning() {
-    let cases: [(fn(&mut Readings), &str); 6] = [
+    let cases: [(Reading, &str); 6] = [
         (|it| it.page_cap = Some(20), "good page-size: at most 20"),
         (|it| it.has_more = Some(false), "unknown has-more: "),
         (|it| it.has_more = Some(true), "warning has-more: last page"),
@@ -65,8 +67,11 @@ fn parameter(target: &str, name: &str) -> Option<u64> {
     rest.split('&').next()?.parse().ok()
 }
 
-/// An API with entries 99 to 0, whose cursors are their numbers. Each page is changed, and gets the number of its request, from 1.
-async fn entries(change: fn(&mut Value, usize)) -> Peer {
+/// A change of a page, which gets the number of its request, from 1.
+type Change = fn(&mut Value, usize);
+
+/// An API with entries 99 to 0, whose cursors are their numbers.
+async fn entries(change: Change) -> Peer {
     Peer::start(move |seen, number| {
         if seen.target().contains("/v1/tickets") {
             return json("200 OK", NO_TICKETS);
@@ -90,7 +95,7 @@ async fn entries(change: fn(&mut Value, usize)) -> Peer {
 
 #[tokio::test]
 async fn odd_pages_of_audit_logs_are_recognized() {
-    let cases: [(fn(&mut Value, usize), &str); 4] = [
+    let cases: [(Change, &str); 4] = [
         (
             |page, number| {
                 for item in page["items"].as_array_mut().unwrap() {

@@ -99,8 +99,12 @@ async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
     assert_eq!(patient.ended().await, Some(1));
 
     let mut twice = with_backlog(&api, &peer, "700ms").await;
-    twice.signal("TERM").await;
-    twice.signal("TERM").await;
+    let both = "kill -TERM $0; kill -INT $0";
+    let mut shell = std::process::Command::new("sh");
+    let shell = shell
+        .args(["-c", both])
+        .arg(twice.proc("").file_name().unwrap());
+    assert!(shell.status().unwrap().success());
     assert_eq!(twice.ended().await, Some(0), "{}", twice.stderr().text());
 }
 
