@@ -371,6 +371,10 @@ impl Tail {
         commit.gaps.extend(step.gap.take());
         let gaps = commit.gaps.clone();
         let entries = commit.entries.len();
+        // The records of this commit wait, too.
+        if let since @ Some(_) = self.walks.waiting_since() {
+            self.ledger.wait_since(since);
+        }
         let changes = match self.ledger.commit(commit).await {
             Ok(changes) => changes,
             Err(error) => {

@@ -136,9 +136,13 @@ impl LedgerHandle {
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        let since = *lock(&self.inner.waiting_since);
-        self.call(move |ledger| ledger.batch(since, skip, max_records, max_bytes))
-            .await
+        let inner = self.inner.clone();
+        self.call(move |ledger| {
+            // A commit may have come before this call.
+            let since = *lock(&inner.waiting_since);
+            ledger.batch(since, skip, max_records, max_bytes)
+        })
+        .await
     }
 
     /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one
