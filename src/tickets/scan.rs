@@ -285,14 +285,7 @@ impl Scanner {
                 "some tickets have a field that cannot be read; they are counted without it"
             );
         }
-        if duration > self.settings.max_age {
-            tracing::warn!(
-                loop = "tickets",
-                tickets = snapshot.tickets,
-                took = %shown_duration(duration),
-                "the ticket scan took longer than --tickets.max-age; ticket series were absent until it ended"
-            );
-        }
+        self.log_slow(&snapshot, duration);
         let known = last.map(|last| last.states()).unwrap_or_default();
         let open = &self.settings.open_states;
         let mut states = snapshot.states();
@@ -308,6 +301,17 @@ impl Scanner {
             );
         }
         snapshot
+    }
+
+    fn log_slow(&self, snapshot: &Snapshot, duration: Duration) {
+        if duration > self.settings.max_age {
+            tracing::warn!(
+                loop = "tickets",
+                tickets = snapshot.tickets,
+                took = %shown_duration(duration),
+                "the ticket scan took longer than --tickets.max-age; ticket series were absent until it ended"
+            );
+        }
     }
 }
 

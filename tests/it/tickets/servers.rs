@@ -4,6 +4,7 @@ use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
 use super::support::{Failure, Script, bugs, page, round, settings, slice};
+use crate::support::captured::Captured;
 
 #[tokio::test]
 async fn a_listing_without_end_ends() {
@@ -75,15 +76,27 @@ async fn a_scan_ends_after_six_hours() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scan_waits_as_long_as_the_api_asks_and_goes_on_where_it_was() {
-    let rows = bugs(0..20);
-    let script = Script::new(move |request| match request.number {
-        1 => Err(Failure::Pause(120)),
-        _ => Ok(slice(&rows, request)),
-    });
-    let begun = tokio::time::Instant::now();
-    round(&script, 10).await.0.unwrap();
-    let requests = script.requests().into_iter();
-    let pages: Vec<_> = requests.map(|it| (it.limit, it.offset)).collect();
-    assert_eq!(pages[..3], [(10, 0), (10, 9), (10, 9)]);
-    assert_eq!(begun.elapsed().as_secs() / 10, 12);
+    // A scan has not begun before its first page, and a snapshot disappears after 900 s.
+    for (failing, pause, waits) in [
+        (0, 120, false),
+        (1, 120, true),
+        (1, 900, true),
+        (1, 901, false),
+    ] {
+        let (log, rows) = (Captured::begin(), bugs(0..20));
+        let script = Script::new(move |request| match request.number == failing {
+            true => Err(Failure::Pause(pause)),
+            false => Ok(slice(&rows, request)),
+        });
+        let begun = tokio::time::Instant::now();
+        let result = round(&script, 10).await.0;
+        assert_eq!(result.is_ok(), waits, "{pause} s");
+        assert_eq!(log.count("the API asks for a pause"), usize::from(waits));
+        if waits {
+            let requests = script.requests().into_iter();
+            let pages: Vec<_> = requests.map(|it| (it.limit, it.offset)).collect();
+            assert_eq!(pages[..3], [(10, 0), (10, 9), (10, 9)]);
+            assert_eq!(begun.elapsed().as_secs() / 10, pause / 10);
+        }
+    }
 }
