@@ -248,8 +248,13 @@ impl Launch {
     }
 
     pub(crate) async fn listening(&self) -> Exporter {
-        let exporter = self.start();
-        exporter.url().await;
+        let mut exporter = self.start();
+        until("it listens", async || {
+            let ended = exporter.child.try_wait().unwrap();
+            assert!(ended.is_none(), "ended before it listened: {ended:?}");
+            exporter.err.text().contains("addresses").then_some(())
+        })
+        .await;
         exporter
     }
 
