@@ -637,14 +637,14 @@ impl Walks {
         let as_of = self.sweep.take().map(|sweep| sweep.as_of);
         if std::mem::replace(&mut self.is_empty_once, true) {
             let state = &self.state;
-            // What was settled is gone. What came since may be gone too, if nothing could be read for long.
+            // All that was settled has been deleted. If nothing could be read for long, unread entries may have been deleted with it.
             let is_first = !state.was_empty && !state.settled.is_empty();
             let since = state.complete_through.zip(as_of);
             let outage = since.map(|(through, as_of)| as_of.duration_since(through));
             let is_long = outage.is_some_and(|outage| {
                 Duration::try_from(outage).is_ok_and(|outage| outage > self.limits.interval)
             });
-            // Neither had the entries below those of a sweep that did not end been read.
+            // The same is true of the entries below those of a sweep that did not end.
             if !state.unsettled.is_empty() || (is_first && is_long) {
                 self.settle(true, at, step);
             }

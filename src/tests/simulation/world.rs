@@ -541,7 +541,7 @@ impl World {
         let old: HashSet<&str> = old.map(|entry| entry.id.as_str()).collect();
         self.sim.retain((there.len() - old.len()) as u64);
         state.note("retention", old.len() as u64, 0);
-        // Only an entry that was read shows by its absence that others may be missing, and not even that one if nothing else is listed soon.
+        // Only an entry that was read shows by its absence that others may be missing, unless the listing is empty without an outage.
         let is_first = state.was_empty || !state.rows.iter().any(|row| row.known);
         let through = state.watermarks[0].map(|through| self.sim.now().duration_since(through));
         let patience = self.plan.reread + UNSAVED;
