@@ -83,6 +83,7 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
         // Empty twice, it would be the end of the listing.
         let (_, cursor) = query.split_once("before=").unwrap_or_default();
         is_empty = is_due && state.emptied.insert(cursor.to_owned());
+        state.is_misled |= is_empty && state.was_empty;
     }
     let body = |body: Body| match is_empty {
         true => EMPTY_PAGE.into(),

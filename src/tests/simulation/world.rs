@@ -75,6 +75,8 @@ pub(super) struct State {
     pub(super) requests_in_minute: (u64, u32),
     /// Pages of the listing that were served.
     pub(super) pages: u64,
+    /// A page was empty by mistake while the exporter took the listing for empty: it cannot know (guarantees, "Counted late").
+    pub(super) is_misled: bool,
     /// The cursors whose page was empty by mistake.
     pub(super) emptied: HashSet<String>,
     heal_api_at: Option<Duration>,
@@ -405,8 +407,6 @@ impl World {
                 if let Some(id) = row {
                     state.heal_api_at = Some(now + spread(rng, 1_000, 1_200_000));
                     state.note("unreadable row", 0, 0);
-                    // Pages are read around it (guarantees, "Not in order").
-                    state.has_released = true;
                     let fault = Fault::new(FaultKind::Poison(id));
                     self.sim.fault(fault.on(Endpoint::Audit));
                 }
@@ -424,6 +424,8 @@ impl World {
                 let (until, kind) = (now + spread(rng, 300, 600_000), rng.u8(..));
                 let kind = state.files.fail(until, kind);
                 state.note("disk fails", kind, 0);
+                // After a commit that failed, the sweep under way is forgotten, as after a restart.
+                state.has_released = true;
             }
             25 => {
                 let count = state.files.replay();
