@@ -39,8 +39,9 @@ mod systemd;
 mod verify;
 mod web;
 
-use orgdata_simulator::{ClockSource, Config, Running, Simulator};
+use orgdata_simulator::{ClockSource, Config, Running};
 use support::binary::{Launch, exporter};
+use support::service::spawn;
 
 /// Simulates an organization with a past, in which nothing happens but what the test does. Its clock is the machine's.
 async fn organization(history: u64, tickets: u64) -> Running {
@@ -50,7 +51,7 @@ async fn organization(history: u64, tickets: u64) -> Running {
         clock: ClockSource::Real,
         ..Config::quiet()
     };
-    Simulator::spawn(config).await.unwrap()
+    spawn(config).await
 }
 
 /// Returns an exporter that sends all entries of an organization, also those of the past.

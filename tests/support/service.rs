@@ -2,7 +2,7 @@
 
 use orgdata_simulator::{Config, Readings, Running, Simulator};
 
-/// Starts one with a past and some tickets. An empty listing is believed after a minute only.
+/// Starts one with a past and some tickets.
 pub(crate) async fn organization(history: u64, tickets: u64) -> Running {
     let quiet = Config::quiet();
     spawn(Config {

@@ -90,9 +90,8 @@ impl World {
         let now = state.epoch + state.now();
         let is_long = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_mins(10);
         let is_full = state.ledger.as_ref().is_some_and(LedgerHandle::looks_full);
-        let histories = held.tail.histories.iter().map(|history| history.since);
-        let mut waiting = histories.chain(held.tail.behind_since());
-        state.has_released |= is_full || waiting.any(is_long);
+        let mut histories = held.tail.histories.iter().map(|history| history.since);
+        state.has_released |= is_full || histories.any(is_long);
         // After a sweep was cut, what it left out may be on a page with newer entries.
         state.has_released |= held.tail.behind_since().is_some();
         // What a pass finds above all that is settled has older ones below it.
