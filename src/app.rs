@@ -230,6 +230,7 @@ impl<S: Export + 'static> Parts<S> {
         }
         reading.cancel();
         while readers.join_next().await.is_some() {}
+        ledger.end_reading();
         sending.cancel();
         if !relay.is_finished() {
             // Delivery has its own time limit; a bug in it must not keep the process alive.

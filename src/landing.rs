@@ -137,11 +137,9 @@ fn loop_card(which: Loop, state: &LoopState, stuck: Option<&Stuck>) -> (&'static
 
 fn audit(metrics: &Metrics) -> Markup {
     let audit = &metrics.audit;
-    let (since, is_complete) = audit.current_progress();
     let reading = match () {
         () if audit.is_paused() => "paused: the state file is full",
-        () if since.is_some() => "catching up",
-        () if !is_complete => "history",
+        () if audit.behind_since().is_some() => "catching up",
         () => "new events",
     };
     let (events, names) = (audit.events(), audit.names());

@@ -59,6 +59,7 @@ impl<'a> Fetched<'a> {
             as_of: before(answer.server_time.min(at)),
             requested_at: before(at),
             at,
+            is_full: ledger.is_full_of_ids(),
         };
         Self {
             answer,

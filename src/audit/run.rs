@@ -30,8 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// After this time, patterns that have excluded nothing are named.
 const PATTERNS_AFTER: Duration = Duration::from_secs(3600);
 
-/// How often the state is stored if only the time through which all is complete has changed, and if a pass or history has read a page of known
-/// entries.
+/// How often the state is stored if only the time through which all is complete has changed, and if a pass has read a page of known entries.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 const SAVE_PROGRESS: Duration = Duration::from_secs(1);
 
@@ -56,8 +55,8 @@ pub struct Tail {
     /// When each task is due, and how long it waits after its next failure.
     due: [Instant; Task::ALL.len()],
     backoff: [Backoff; Task::ALL.len()],
-    /// The task had a request since the last sweep.
-    had_turn: [bool; Task::ALL.len()],
+    /// The pass had a request since the last sweep.
+    had_turn: bool,
     /// The task of the last request.
     last: Task,
     failures: [Repeated<&'static str>; Task::ALL.len()],
@@ -108,7 +107,7 @@ impl Tail {
             saved: now,
             due: [now; _],
             backoff: std::array::from_fn(|_| Backoff::new(FIRST_WAIT, MAX_WAIT)),
-            had_turn: [true; _],
+            had_turn: true,
             last: Task::Sweep,
             failures: Default::default(),
             violations: Repeated::default(),
@@ -170,7 +169,7 @@ impl Tail {
             Err(wait) => return wait,
         };
         let task = request.task;
-        (self.last, self.had_turn[task as usize]) = (task, true);
+        (self.last, self.had_turn) = (task, self.had_turn || task == Task::Pass);
         let span = tracing::info_span!("poll", orgdata.poll = task.as_str());
         let outcome = self.exchange(&request).instrument(span).await;
         let wait = match &outcome {
@@ -196,28 +195,23 @@ impl Tail {
         asked.map_or(own, |asked| asked.max(own))
     }
 
-    /// Returns the next request, or how long to wait for it. A sweep is finished before anything else; between two sweeps a pass and history
-    /// each have at least one page, and while no sweep is due they take turns.
+    /// Returns the next request, or how long to wait for it. A sweep is finished before anything else; between two sweeps a pass that is due
+    /// has at least one page.
     fn next(&self) -> Result<Request, Duration> {
         let now = Instant::now();
-        let is_due = |task: &Task| self.due[*task as usize] <= now;
-        let others = match self.last {
-            Task::Pass => [Task::History, Task::Pass],
-            _ => [Task::Pass, Task::History],
-        };
-        let others = others.into_iter().filter(|task| match task {
-            Task::History => self.walks.request(*task).is_some(),
-            _ => !self.walks.is_sweeping(),
-        });
-        let owed = others.clone().filter(|task| !self.had_turn[*task as usize]);
-        let mut order = owed.chain([Task::Sweep]).chain(others.clone());
-        match order.find(is_due).and_then(|task| self.walks.request(task)) {
+        let mut order = [Task::Sweep, Task::Pass];
+        if !self.had_turn && !self.walks.is_sweeping() {
+            order.reverse();
+        }
+        let due = |task: &Task| self.due[*task as usize];
+        let mut requests = order.iter().filter(|task| due(task) <= now);
+        match requests.find_map(|task| self.walks.request(*task)) {
             Some(request) => Ok(request),
             None => {
-                let due = others
-                    .chain([Task::Sweep])
-                    .map(|task| self.due[task as usize]);
-                let next = due.min().unwrap_or(now);
+                let is_sweep = |task: &&Task| **task == Task::Sweep;
+                let order = order.iter();
+                let next = order.filter(|task| !self.walks.is_sweeping() || is_sweep(task));
+                let next = next.map(due).min().unwrap_or(now);
                 Err(next.saturating_duration_since(now))
             }
         }
@@ -227,16 +221,17 @@ impl Tail {
     fn pause(&mut self, task: Task, outcome: Outcome) -> Duration {
         match task {
             _ if outcome == Outcome::TooLarge => Duration::ZERO,
-            Task::Sweep if !self.walks.is_sweeping() => {
-                self.had_turn = [false; _];
+            Task::Sweep if self.walks.is_sweeping() => Duration::ZERO,
+            Task::Sweep => {
+                self.had_turn = false;
                 if self.walks.state.behind.is_some() {
                     self.due[Task::Pass as usize] = Instant::now();
                 }
                 self.settings.poll_interval
             }
             Task::Pass if !self.walks.needs_pass() => self.settings.reread_interval,
-            _ if outcome == Outcome::Nothing => self.settings.poll_interval,
-            _ => Duration::ZERO,
+            Task::Pass if outcome == Outcome::Nothing => self.settings.poll_interval,
+            Task::Pass => Duration::ZERO,
         }
     }
 
@@ -249,17 +244,16 @@ impl Tail {
         let answer = match self.health.request(Loop::Audit, answer).await {
             Ok(answer) => answer,
             Err(error) => {
-                // If the API asks for a pause, the request itself may be fine.
-                if error.reason() != FailureReason::RateLimited {
-                    use FailureReason as R;
-                    let cause = match error.reason() {
-                        R::Rejected => Cause::Rejected,
-                        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Blocked => {
-                            Cause::Unreachable
-                        }
-                        _ => Cause::Page,
-                    };
-                    self.failed(request, cause).await?;
+                use FailureReason as R;
+                match error.reason() {
+                    // The request itself may be fine.
+                    R::RateLimited => {}
+                    R::TooLarge if self.walks.too_large(request) => return Ok(Outcome::TooLarge),
+                    R::Rejected => self.failed(request, Cause::Rejected).await?,
+                    R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Blocked => {
+                        self.failed(request, Cause::Unreachable).await?;
+                    }
+                    _ => self.failed(request, Cause::Page).await?,
                 }
                 return Err(error.into());
             }
@@ -274,14 +268,13 @@ impl Tail {
             }
         }
         let is_large = answer.body().len() > self.ledger.max_page_bytes() && is_limited;
-        if is_large && Walks::can_shrink(request) {
-            self.failed(request, Cause::Page).await?;
+        if is_large && self.walks.too_large(request) {
             return Ok(Outcome::TooLarge);
         }
         let mut fetched = Fetched::read(&answer, &self.ledger, requested);
         fetched.check(self.ledger.status().organization.as_ref())?;
         let state = &self.walks.state;
-        let (was_synced, is_new) = (state.is_synced, state.mark.is_none());
+        let (was_synced, is_new) = (state.is_synced, state.watermark.is_none());
         let was_behind = state.behind_since().is_some();
         let mut step = self.walks.page(request, &mut fetched.page);
         let (task, entries, new) = (request.task, fetched.page.entries.len(), step.take.len());
@@ -298,9 +291,9 @@ impl Tail {
             self.due[Task::Pass as usize] = Instant::now() + self.settings.reread_interval;
         }
         if step.is_cut {
-            tracing::info!(loop = "audit", "there are more new entries than a sweep reads; a pass reads the rest");
+            tracing::info!(loop = "audit", "there are more new entries than a poll reads; catching up");
         } else if was_behind && self.walks.state.behind_since().is_none() {
-            tracing::info!(loop = "audit", "a pass has read what a sweep left out");
+            tracing::info!(loop = "audit", "catch-up finished");
         }
         match problem {
             None => Ok(Outcome::Page),
@@ -337,8 +330,7 @@ impl Tail {
             self.ledger.status().organization,
             &mut self.settings.excluded,
         );
-        let mut commit = fetched.commit(step, stored.as_ref(), filters, excluded);
-        commit.forgets = step.forgets;
+        let commit = fetched.commit(step, stored.as_ref(), filters, excluded);
         let taken = commit.entries.iter().zip(step.take.iter().rev());
         let odd = taken.filter_map(|(entry, (index, _))| match entry.disposition {
             Disposition::Ignored => None,
@@ -363,18 +355,13 @@ impl Tail {
     async fn save(&mut self, mut commit: Commit, step: &mut Step) -> Result<(), LedgerError> {
         let state = &self.walks.state;
         commit.tail = Some(state.to_json());
-        commit.complete_through = state
-            .complete_through
-            .filter(|_| state.is_history_complete());
-        (commit.settles, commit.is_cut, commit.prune) =
-            (step.settles, step.is_cut, step.prune.take());
+        (commit.complete_through, commit.held_since) = (state.complete_through, state.held_since);
+        // The sweep that ends here settles what it takes, and otherwise the next one that ends.
+        (commit.settled, commit.sweep) = (state.sweeps, state.sweeps + u32::from(!step.settles));
+        (commit.is_cut, commit.prune) = (step.is_cut, step.prune.take());
         commit.gaps.extend(step.gap.take());
         let gaps = commit.gaps.clone();
         let entries = commit.entries.len();
-        // The records of this commit wait, too.
-        if let since @ Some(_) = self.walks.waiting_since() {
-            self.ledger.wait_since(since);
-        }
         let changes = match self.ledger.commit(commit).await {
             Ok(changes) => changes,
             Err(error) => {
@@ -408,19 +395,19 @@ impl Tail {
     }
 
     fn log_first_sync(&self, is_new: bool) {
-        let history = self.walks.state.histories.last();
-        let from = history.map(|history| match history.from == Timestamp::MIN {
+        let state = &self.walks.state;
+        let since = state.since.filter(|_| state.behind.is_some());
+        let since = since.map(|since| match since == Timestamp::MIN {
             true => "oldest".to_owned(),
-            false => history.from.to_string(),
+            false => since.to_string(),
         });
-        let to = history.map(|history| history.to.to_string());
         let message = match is_new {
             true => "first sync is done; counting begins",
             false => {
-                "the filters changed; entries since the last complete pass are delivered as log records, but not counted"
+                "the filters changed; older entries are delivered as log records, but not counted"
             }
         };
-        tracing::info!(loop = "audit", history_from = from, history_to = to, "{message}");
+        tracing::info!(loop = "audit", catching_up_from = since, "{message}");
     }
 
     fn note_success(&mut self, task: Task) {
@@ -443,7 +430,7 @@ impl Tail {
         }
     }
 
-    /// A pass or history that fails does not make the loop fail, because sweeps still read new entries.
+    /// A pass that fails does not make the loop fail, because sweeps still read new entries.
     fn report(&mut self, error: &TailError, wait: Duration) {
         let (task, reason, loops) = (self.last, error.reason(), &self.metrics.loops);
         let is_disk = matches!(error, TailError::Ledger(_));
@@ -489,10 +476,7 @@ impl Tail {
 
     fn show(&self) {
         let state = &self.walks.state;
-        self.ledger.wait_since(self.walks.waiting_since());
-        self.metrics
-            .audit
-            .progress(state.behind_since(), state.is_history_complete());
+        self.metrics.audit.behind(state.behind_since());
     }
 }
 

@@ -1,21 +1,22 @@
 //! What the audit tail requests, and what it takes of a page: a state machine without I/O.
 //!
-//! **Identity decides, not time.** The ledger knows the id of every entry that was met, *settled* or not. Everything that was listed below a
-//! settled entry when it was settled is known too, or is left to a pass.
+//! **Identity decides, not time.** The ledger knows the id of every entry that was met, and which sweep *settled* it, if one has. Everything that
+//! was listed below a settled entry when it was settled is known too, or is left to a pass.
 //!
-//! - The *first sync* is the newest page of a new state file, or with new filters. An entry that is not newer than its newest one was there before: it
-//!   is not newer than the *watermark*, and is never counted. Neither is an entry that is not newer than a pruned id.
+//! - The *first sync* is the newest page of a new state file, or with new filters. An entry that is not newer than its newest one was there before:
+//!   it is not newer than the *watermark*, and is never counted. Neither is an entry that is not newer than a pruned id.
 //! - A *sweep* only has to be fresh. It goes from the top down and takes what is unknown. A page whose last entry is settled ends it, and all
-//!   that is known is settled then. An unknown entry above the first settled one is live, one below it is late. A sweep that does not
-//!   get that far in a few pages is *cut*: it settles too, the exporter is *behind*, and the newest entries that were settled before are the
-//!   *edge*. It is in memory only.
-//! - A *pass* has to be complete. It goes from the top down to the *mark*, which is the re-read window before the last complete pass began, or
-//!   before the first sync, as far as that has read. It takes what sweeps have left out: late entries, and everything down to the edge if it begins
-//!   behind. It is durable, and requests a page that fails again in place.
-//! - *History* goes down from the first sync and takes records that are not counted. It is durable, but its ids are not kept: it is older than
-//!   what passes read.
-//! - A sweep is finished before a pass or history requests its next page. So whatever they take, from whichever page the API really sent, is
-//!   settled by a sweep that began later. If they took it while a sweep is under way, it would be settled with what that sweep has not read.
+//!   that is known is settled then, with the number of this sweep. A sweep that does not get that far in a few pages is *cut*: it settles too, and
+//!   the exporter is *behind*. It is in memory only.
+//! - A *pass* has to be complete. It goes from the top down to the *ground*, and takes what is unknown above it, whatever its date. It is durable,
+//!   and requests a page that fails again in place. The *mark* is a sweep that ended a re-read window before the last complete pass began;
+//!   ground is an entry that was settled by then and is not newer than that. Whatever appears below it by now had appeared when that pass
+//!   began, and everything that a cut sweep has left out since then lies above it. The number alone would take an entry for ground whose date
+//!   has only now passed. Without a mark, in the first window, a pass goes down by time.
+//! - If `--audit.start` or other filters ask for more than the newest page, the exporter is behind after the first sync: the first pass reads it.
+//! - The *reference* is a settled entry that is not dated ahead. An unknown entry above the first one is live, one below it is late.
+//! - A sweep is finished before a pass requests its next page. So whatever a pass takes, from whichever page the API really sent, is settled by a
+//!   sweep that began later. If the pass took it while a sweep is under way, it would be settled with what that sweep has not read.
 //! - A cursor is only a hint. A walk whose cursor is lost begins at the top: known entries cost requests and nothing else.
 //!
 //! The durable part is [`TailState`]. One transaction a page stores it with what was taken. If that fails, the caller makes a new machine from
@@ -28,28 +29,30 @@ use jiff::{SignedDuration, Timestamp};
 use super::Settings;
 use super::entry::Entry;
 use super::start::Start;
-use super::state::{Behind, History, Pass, TailState, Trouble, Walk};
-use crate::ledger::{Disposition, EventId, EventIds, Gap, GapReason, Prune, Seen};
+use super::state::{Behind, Mark, Pass, TailState, Trouble, Walk};
+use crate::ledger::{Disposition, EventIds, Gap, GapReason, Prune, Seen};
 use crate::util::labels;
 
-/// The number of entries that a quiet sweep requests.
+/// The number of entries that a quiet sweep requests. Fewer could be dated ahead, all of them, and hide what is below.
 const QUIET: u32 = 10;
-/// The minimum number of entries to request: with fewer, an inclusive cursor would return only its own entry.
+/// The minimum number of entries to request below the top: with fewer, an inclusive cursor would return only its own entry.
 const MIN_PAGE: u32 = 2;
 /// A sweep is cut after this many pages.
 const MAX_PAGES: u32 = 10;
 /// A sweep is cut after this many failures of a page below the first.
 const MAX_FAILURES: u32 = 3;
-/// A pass ends after this many entries in a row that are older than it needs.
-const ENOUGH_OLDER: u32 = 2_000;
-/// A pass that has not met the edge, and history, end after this many.
+/// A pass that has met no ground ends after this many unknown entries in a row that are older than it needs.
 const MAX_OLDER: u32 = 10_000;
+/// After an answer that was too large, so many pages are smaller.
+const SMALL_PAGES: u32 = 256;
 /// The end of the listing is believed if the cursor is at most this old: a cursor may have expired since.
 const FRESH: SignedDuration = SignedDuration::from_mins(10);
-/// If a page ends the listing although the one before said that there is more, the exporter believes it after this time and this many answers.
-const DOUBT: (SignedDuration, u32) = (SignedDuration::from_mins(1), 8);
-/// A walk that is not complete after this time, and has failed this often, is given up.
+/// If an empty page ends the listing although the one before said that there is more, the exporter believes it after this time.
+const DOUBT: SignedDuration = SignedDuration::from_mins(1);
+/// A pass whose page cannot be read for this time, and has failed this often, is given up.
 const MAX_TROUBLE: (SignedDuration, u32) = (SignedDuration::from_hours(24), 100);
+/// A mark is noted after each such part of the window.
+const MARKS: u32 = 8;
 
 labels! {
     /// What a request is for.
@@ -58,8 +61,6 @@ labels! {
         Sweep => "sweep",
         /// The next page of a pass.
         Pass => "pass",
-        /// The next page of history.
-        History => "history",
     }
 }
 
@@ -90,6 +91,8 @@ pub(super) struct Page<'a> {
     /// When it was requested, and when it came, by this machine's clock.
     pub requested_at: Timestamp,
     pub at: Timestamp,
+    /// The ledger keeps no more ids than those of counted entries.
+    pub is_full: bool,
 }
 
 /// What to do after a page, or after a failure.
@@ -97,8 +100,6 @@ pub(super) struct Page<'a> {
 pub(super) struct Step {
     /// What becomes of unknown entries, by their index in the page.
     pub take: Vec<(usize, Disposition)>,
-    /// The ids of what is taken are not kept.
-    pub forgets: bool,
     /// All that is known is settled, with what is taken here.
     pub settles: bool,
     /// A sweep was cut.
@@ -116,13 +117,13 @@ pub(super) struct Step {
 /// Why a page cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// It has no entries below it, but the page before said that there are.
+    /// It has no entries and none below it, but the page before said that there are.
     #[error("the API ends the listing although hasMore was true on the page before")]
     EndsEarly,
-    /// It is not the page that was requested.
+    /// The listing ends, but the cursor is old.
     #[error("the API no longer knows the cursor; the listing is read again from its top")]
     CursorLost,
-    /// The listing is empty, which neither ends nor advances a pass.
+    /// The listing is empty. That neither ends nor advances a pass, and a first sync asks again.
     #[error("the listing is empty")]
     Empty,
 }
@@ -134,7 +135,7 @@ pub(super) enum Cause {
     Rejected,
     /// Nothing about the page: the API is unreachable, or the key is not accepted.
     Unreachable,
-    /// The page, perhaps: it is too large, or has an entry that cannot be read.
+    /// The page, perhaps: it takes too long, or has an entry that cannot be read.
     Page,
 }
 
@@ -152,7 +153,6 @@ pub(super) struct Limits {
     pub created_at: Timestamp,
     /// See the constants.
     pub max_pages: u32,
-    pub enough_older: u32,
     pub max_older: u32,
 }
 
@@ -165,20 +165,21 @@ pub(super) struct Walks {
     pruned: Option<Timestamp>,
     /// The sweep under way.
     sweep: Option<Sweep>,
-    /// The number of entries to request at the top of the listing, and by a pass or history.
+    /// The number of entries to request at the top of a sweep, and elsewhere.
     top_limit: u32,
-    page_limits: [u32; Task::ALL.len()],
-    /// The first entry of the listing when its top was read last. A page below cannot have it.
-    newest: Option<EventId>,
+    page_limit: u32,
+    /// The most to request, and how many pages were read since an answer was too large.
+    max_limit: u32,
+    small_pages: u32,
     /// The present, when a page came last.
     now: Timestamp,
-    /// The last sweep found an empty listing.
+    /// The last sweep, or the first sync, found an empty listing.
     is_empty_once: bool,
-    /// The top of the listing was read since the walk failed last.
-    top_works: [bool; Task::ALL.len()],
+    /// The top of the listing was read since the pass failed last.
+    top_works: bool,
     /// When the pass read a page last, by this machine's clock.
     progress_at: Option<Timestamp>,
-    /// What the pass has met that is older than it reaches; `None` if another process began it.
+    /// What the walk of the pass has met of what the next mark covers; `None` if another process began it.
     met: Option<EventIds>,
 }
 
@@ -188,7 +189,8 @@ struct Sweep {
     walk: Walk,
     pages: u32,
     failures: u32,
-    /// The number of entries that it has taken.
+    /// The number of entries that it has met, and taken.
+    met: usize,
     taken: usize,
     since: Timestamp,
     as_of: Timestamp,
@@ -206,7 +208,6 @@ impl Limits {
             start: settings.start,
             created_at,
             max_pages: MAX_PAGES,
-            enough_older: ENOUGH_OLDER,
             max_older: MAX_OLDER,
         }
     }
@@ -215,6 +216,11 @@ impl Limits {
     fn window_before(&self, at: Timestamp) -> Timestamp {
         let window = SignedDuration::try_from(self.window).unwrap_or(SignedDuration::MAX);
         at.checked_sub(window).unwrap_or(Timestamp::MIN)
+    }
+
+    /// Returns the number of entries that a quiet sweep requests.
+    fn quiet(&self) -> u32 {
+        QUIET.min(self.page_size)
     }
 }
 
@@ -225,30 +231,26 @@ impl Page<'_> {
     fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.end.is_none()
     }
+
+    /// Returns the times of its entries.
+    fn times(&self) -> impl Iterator<Item = Timestamp> {
+        self.entries.iter().map(|entry| entry.at)
+    }
 }
 
 // === impl Walk ===
 
 impl Walk {
     /// Reports whether the listing ends with a page that was requested with the cursor of this walk, and goes on to the next one.
-    fn advance(&mut self, page: &Page<'_>, newest: Option<EventId>) -> Result<bool, Problem> {
+    fn advance(&mut self, page: &Page<'_>) -> Result<bool, Problem> {
         let is_end = page.end.is_none() || page.end == self.cursor;
-        if self.cursor.is_some() {
-            let is_first = |entry: &Entry<'_>| Some(entry.id) == newest;
-            let was_first = self.last.is_some_and(|(_, id)| Some(id) == newest);
-            let is_top = !was_first && page.entries.iter().any(is_first);
-            let is_stale = page.at.duration_since(self.cursor_at).abs() > FRESH;
-            if is_top || (is_end && is_stale) {
-                return Err(Problem::CursorLost);
-            }
+        let is_stale = page.at.duration_since(self.cursor_at).abs() > FRESH;
+        if is_end && is_stale && self.cursor.is_some() {
+            return Err(Problem::CursorLost);
         }
-        if is_end && self.has_more {
-            if self.doubts == 0 {
-                self.doubted_since = page.at;
-            }
-            self.doubts += 1;
-            let is_short = page.at.duration_since(self.doubted_since).abs() < DOUBT.0;
-            if is_short || self.doubts < DOUBT.1 {
+        if is_end && self.has_more && page.entries.is_empty() {
+            let since = *self.doubted_since.get_or_insert(page.at);
+            if page.at.duration_since(since).abs() < DOUBT {
                 return Err(Problem::EndsEarly);
             }
         }
@@ -256,11 +258,34 @@ impl Walk {
             self.last = Some((last.at, last.id));
         }
         if !is_end {
-            self.doubts = 0;
+            self.doubted_since = None;
             self.cursor.clone_from(&page.end);
             (self.cursor_at, self.has_more) = (page.requested_at, page.has_more);
         }
         Ok(is_end)
+    }
+
+    /// Takes what is unknown and wanted. Above the reference it is live, below it late; what may have been known once is not counted.
+    fn take(
+        &mut self,
+        entries: &[Entry<'_>],
+        watermark: Option<Timestamp>,
+        is_reference: impl Fn(&Entry<'_>) -> bool,
+        is_wanted: impl Fn(&Entry<'_>, bool) -> bool,
+    ) -> Vec<(usize, Disposition)> {
+        let mut taken = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            self.has_met |= is_reference(entry);
+            if entry.seen == Seen::Unknown && is_wanted(entry, self.has_met) {
+                let disposition = match self.has_met {
+                    _ if Some(entry.at) <= watermark => Disposition::Backdated,
+                    true => Disposition::Late,
+                    false => Disposition::Live,
+                };
+                taken.push((index, disposition));
+            }
+        }
+        taken
     }
 }
 
@@ -279,12 +304,13 @@ impl Walks {
             state,
             pruned,
             sweep: None,
-            top_limit: QUIET.min(page_size),
-            page_limits: [page_size; _],
-            newest: None,
-            is_empty_once: false,
+            top_limit: limits.quiet(),
+            page_limit: page_size,
+            max_limit: page_size,
+            small_pages: 0,
             now: Timestamp::MIN,
-            top_works: [false; _],
+            is_empty_once: false,
+            top_works: false,
             progress_at: None,
             met: None,
             limits,
@@ -298,14 +324,13 @@ impl Walks {
         walks
     }
 
-    /// Everything begins with a first sync again, but ids and counters stay. History goes on from where it was in time.
+    /// Everything begins with a first sync again, but ids and counters stay. The pass after it goes down to where the last one began.
     fn change_filters(&mut self, filters: &str) {
         let state = &mut self.state;
         filters.clone_into(&mut state.filters);
         (state.is_synced, state.pass, state.behind) = (false, None, None);
-        for history in &mut state.histories {
-            history.walk.restart();
-        }
+        state.since = state.mark.take().map(|mark| mark.at).or(state.since);
+        (state.marks, state.dead_end) = (Vec::new(), None);
     }
 
     /// Reports whether a sweep is under way: nothing else may be requested then.
@@ -318,16 +343,9 @@ impl Walks {
         self.state.pass.is_some() || self.state.behind.is_some()
     }
 
-    /// Returns since when records wait for older ones that are still to be read, by this machine's clock; `None` if they do not.
-    pub(super) fn waiting_since(&self) -> Option<Timestamp> {
-        let sweep = self.sweep.as_ref().map(|sweep| sweep.since);
-        let history = self.state.histories.iter().map(|history| history.since);
-        let since = sweep.into_iter().chain(history);
-        since.chain(self.state.behind_since()).min()
-    }
-
     /// Notes what was pruned.
     pub(super) fn pruned(&mut self, newest: Option<Timestamp>) {
+        debug_assert!(newest <= self.state.mark.map(|mark| mark.at));
         self.pruned = self.pruned.max(newest);
     }
 
@@ -336,22 +354,18 @@ impl Walks {
         match task {
             Task::Sweep => self.sweep.as_ref().map(|sweep| &sweep.walk),
             Task::Pass => self.state.pass.as_ref().map(|pass| &pass.walk),
-            Task::History => self.state.histories.last().map(|history| &history.walk),
         }
     }
 
-    /// Returns the next request of a task; `None` if it has none. A pass that is not under way begins.
+    /// Returns the next request of a task; `None` if a sweep has to end first. A pass that is not under way begins.
     pub(super) fn request(&self, task: Task) -> Option<Request> {
-        let before = self.walk(task).and_then(|walk| walk.cursor.clone());
-        // A history that begins at the top waits until something is listed.
-        let is_empty = before.is_none() && self.state.was_empty;
-        let is_idle = task == Task::History && (self.state.histories.is_empty() || is_empty);
-        if is_idle || (task != Task::Sweep && self.is_sweeping()) {
+        if task == Task::Pass && self.is_sweeping() {
             return None;
         }
+        let before = self.walk(task).and_then(|walk| walk.cursor.clone());
         let limit = match (task, &before) {
-            (Task::Sweep, None) => self.top_limit,
-            _ => self.page_limits[task as usize],
+            (Task::Sweep, None) => self.top_limit.min(self.max_limit),
+            _ => self.page_limit.min(self.max_limit).max(MIN_PAGE),
         };
         Some(Request {
             task,
@@ -360,10 +374,14 @@ impl Walks {
         })
     }
 
-    /// Reports whether fewer entries can be requested in place of these.
-    pub(super) fn can_shrink(request: &Request) -> bool {
+    /// Notes that the answer to a request was too large, and reports whether a smaller one can be requested.
+    pub(super) fn too_large(&mut self, request: &Request) -> bool {
         let is_top = request.task == Task::Sweep && request.before.is_none();
-        request.limit > if is_top { 1 } else { MIN_PAGE }
+        let can_shrink = request.limit > if is_top { 1 } else { MIN_PAGE };
+        if can_shrink {
+            (self.max_limit, self.small_pages) = (request.limit / 2, 0);
+        }
+        can_shrink
     }
 
     /// Decides what to take of a page.
@@ -375,25 +393,15 @@ impl Walks {
             at = entry.created_at.unwrap_or(at);
             entry.at = at;
         }
-        if request.before.is_none() {
-            self.newest = page.entries.first().map(|entry| entry.id);
-            self.top_works = [true; _];
-        }
+        self.top_works |= request.before.is_none();
         let mut step = Step::default();
         let result = match request.task {
-            Task::Sweep if !self.state.is_synced => {
-                self.first_sync(page, &mut step);
-                Ok(())
-            }
+            Task::Sweep if !self.state.is_synced => self.first_sync(page, &mut step),
             Task::Sweep => self.sweep(page, &mut step),
             Task::Pass => self.pass(page, &mut step),
-            Task::History => self.history(page, &mut step),
         };
         match result {
-            Ok(()) => {
-                let limit = &mut self.page_limits[request.task as usize];
-                *limit = (*limit * 2).min(self.limits.page_size);
-            }
+            Ok(()) => self.read(request),
             Err(Problem::Empty) => step.problem = Some(Problem::Empty),
             Err(problem) => {
                 let cause = match problem {
@@ -404,8 +412,22 @@ impl Walks {
                 step.problem = Some(problem);
             }
         }
+        self.state.has_unsettled |= !step.take.is_empty();
+        self.state.has_unsettled &= !step.settles;
         step.must_save |= !step.take.is_empty() || step.gap.is_some();
         step
+    }
+
+    /// Lets pages grow again.
+    fn read(&mut self, request: &Request) {
+        let page_size = self.limits.page_size;
+        if request.before.is_some() || request.task == Task::Pass {
+            self.page_limit = (self.page_limit * 2).min(page_size);
+        }
+        self.small_pages += 1;
+        if self.small_pages >= SMALL_PAGES {
+            (self.max_limit, self.small_pages) = ((self.max_limit * 2).min(page_size), 0);
+        }
     }
 
     /// Notes a failed request.
@@ -416,100 +438,63 @@ impl Walks {
             Cause::Unreachable => request.limit,
             _ => request.limit / 2,
         };
-        let task = request.task as usize;
+        if request.task == Task::Sweep && request.before.is_none() {
+            self.top_limit = half.max(self.limits.quiet());
+            return step;
+        }
+        self.page_limit = half.max(MIN_PAGE);
         if request.task == Task::Sweep {
             match &mut self.sweep {
-                _ if request.before.is_none() => self.top_limit = half.max(1),
-                Some(sweep) if is_lost => sweep.walk.restart(),
+                Some(sweep) if is_lost => sweep.walk = Walk::default(),
                 Some(sweep) => {
                     sweep.failures += 1;
                     if sweep.failures >= MAX_FAILURES {
                         self.settle(true, at, &mut step);
+                        self.state.has_unsettled = false;
                     }
                 }
                 None => {}
             }
             return step;
         }
-        self.page_limits[task] = half.max(MIN_PAGE);
-        let is_counted = std::mem::take(&mut self.top_works[task]);
-        let state = &mut self.state;
-        let (walk, trouble) = match request.task {
-            Task::Pass => match &mut state.pass {
-                Some(pass) => (&mut pass.walk, &mut pass.trouble),
-                None => return step,
-            },
-            _ => match state.histories.last_mut() {
-                Some(history) => (&mut history.walk, &mut history.trouble),
-                None => return step,
-            },
+        let is_counted = std::mem::take(&mut self.top_works);
+        let Some(pass) = &mut self.state.pass else {
+            return step;
         };
-        trouble.failures += u32::from(is_counted);
         step.must_save = is_counted;
-        let is_over =
-            at.duration_since(trouble.since) >= MAX_TROUBLE.0 && trouble.failures >= MAX_TROUBLE.1;
-        let is_stuck = request.task == Task::Pass && {
+        let is_over = pass.fails(is_counted, at);
+        let is_stuck = self.state.mark.is_some() && {
             let progress_at = *self.progress_at.get_or_insert(at);
             // Not before a contradiction could be believed.
-            let patience = self.limits.interval.max(2 * DOUBT.0.unsigned_abs());
+            let patience = self.limits.interval.max(2 * DOUBT.unsigned_abs());
             at.duration_since(progress_at).unsigned_abs() >= patience
         };
-        if is_lost || is_stuck {
-            walk.restart();
-            self.progress_at = None;
-        }
         if is_over {
-            self.give_up(request.task, &mut step);
+            let message = "the API has failed to return a page of the audit logs for a day; what is on it or below it may be missing";
+            self.give_up(GapReason::Unreadable, message, &mut step);
+        } else if is_lost || is_stuck {
+            pass.walk = Walk::default();
+            self.progress_at = None;
         }
         step
     }
 
-    /// Ends a walk over a page that cannot be read.
-    fn give_up(&mut self, task: Task, step: &mut Step) {
-        let (reaches, state) = (self.window_start(self.now), &mut self.state);
-        let (reason, from, to, what) = match task {
-            Task::Pass => {
-                let pass = state.pass.take().unwrap_or_default();
-                state.mark = state.mark.max(Some(reaches));
-                let reached = pass.walk.last.map(|(at, _)| at);
-                (
-                    GapReason::Unreadable,
-                    Some(pass.floor),
-                    reached,
-                    "a page of the audit logs",
-                )
-            }
-            _ => {
-                let history = state.histories.pop().unwrap_or_default();
-                let (from, to) = (history.from, history.reached);
-                (
-                    GapReason::UnreadableHistory,
-                    Some(from),
-                    Some(to),
-                    "a page of the history",
-                )
-            }
+    /// Ends a pass over what it cannot read. Later ones end there, too.
+    fn give_up(&mut self, reason: GapReason, message: &str, step: &mut Step) {
+        let Some(pass) = self.state.pass.take() else {
+            return;
         };
+        let state = &mut self.state;
+        let last = pass.walk.last;
         step.gap = Some(Gap {
             reason,
-            from,
-            to,
-            message: format!(
-                "the API has failed to return {what} for a day; what is on it or below it may be missing"
-            ),
+            from: state.mark.map(|mark| mark.at).or(state.since),
+            to: last.map(|(at, _)| at),
+            message: message.to_owned(),
         });
+        state.dead_end = last.map(|(_, id)| id);
+        self.end_pass(&pass);
         step.must_save = true;
-    }
-
-    /// Returns the last time before the re-read window, which is counted back from the present, or from the newest settled entry if that is
-    /// earlier. A sweep that is cut meanwhile has its edge there: no later mark, or the next pass would look for it among older entries.
-    fn window_start(&self, now: Timestamp) -> Timestamp {
-        let newest = self.state.settled.time();
-        let end = newest.map_or(now, |newest| newest.min(now));
-        let start = self.limits.window_before(end);
-        // Times are whole microseconds.
-        let before = start.checked_sub(SignedDuration::from_micros(1));
-        before.unwrap_or(Timestamp::MIN)
     }
 
     /// Returns the time up to which an entry may have been known once.
@@ -517,75 +502,55 @@ impl Walks {
         self.state.watermark.max(self.pruned)
     }
 
-    fn first_sync(&mut self, page: &Page<'_>, step: &mut Step) {
-        let times = || page.entries.iter().map(|entry| entry.at);
+    fn first_sync(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
+        // The first empty answer may be an accident.
+        if page.is_empty() && !std::mem::replace(&mut self.is_empty_once, true) {
+            return Err(Problem::Empty);
+        }
         // Not later than now. If the whole page is, although there is more below it, the clock is wrong. What comes after an empty listing
         // may be of the same second.
-        let mut watermark = times()
-            .max()
-            .map_or(page.as_of, |newest| newest.min(page.now));
+        let newest = page.times().max();
+        let mut watermark = newest.map_or(page.as_of, |newest| newest.min(page.now));
+        let oldest = page.times().min().unwrap_or(watermark);
         if page.has_more {
-            watermark = watermark.max(times().min().unwrap_or(watermark));
+            watermark = watermark.max(oldest);
         }
-        let state = &mut self.state;
-        let from = match state.mark {
-            // Because the filters have changed, entries between the mark and this page are history.
-            Some(mark) => Some(mark),
+        let from = match self.state.watermark {
+            // The filters have changed.
+            Some(_) => self.state.since,
             None => (self.limits.start).from(self.limits.created_at.min(page.now)),
         };
-        // A history under way will not take what is known from here on.
-        let is_history = |at: Timestamp| {
-            let mut histories = state.histories.iter();
-            from.is_some_and(|from| at >= from)
-                || histories.any(|history| (history.from..=history.reached).contains(&at))
-        };
+        let from = from.filter(|from| *from < watermark);
         for (index, entry) in page.entries.iter().enumerate() {
             if entry.seen == Seen::Unknown {
-                let taken = if is_history(entry.at) {
-                    Disposition::History
-                } else {
-                    Disposition::Ignored
+                let taken = match from.is_some_and(|from| entry.at >= from) {
+                    true => Disposition::Backdated,
+                    false => Disposition::Ignored,
                 };
                 step.take.push((index, taken));
             }
         }
-        if page.end.is_none() && !page.is_empty() {
-            // It is the whole listing.
-            state.histories.clear();
-        } else if let Some(from) = from.filter(|from| *from < watermark) {
-            // After an empty page it begins at the top, once something is listed.
-            state.histories.push(History {
-                walk: Walk {
-                    cursor: page.end.clone(),
-                    cursor_at: page.requested_at,
-                    has_more: page.has_more,
-                    last: page.entries.last().map(|entry| (entry.at, entry.id)),
-                    ..Walk::default()
-                },
-                from,
-                to: watermark,
-                reached: watermark,
-                since: page.at,
-                trouble: Trouble::none(page.at),
-                ..History::default()
-            });
-        }
-        let oldest = || times().min().unwrap_or(watermark);
-        state.is_synced = true;
-        state.oldest_synced = page.end.as_ref().map(|_| oldest());
-        state.watermark = state.watermark.max(Some(watermark));
-        // What this page has of the re-read window is known, so that a pass can tell what appears there later.
         let window = self.limits.window_before(watermark);
-        let mark = state.oldest_synced.max(Some(window)).min(Some(watermark));
-        state.mark = state.mark.max(mark);
+        let since = oldest.max(window).min(watermark).min(page.now);
+        let state = &mut self.state;
+        state.is_synced = true;
+        state.watermark = state.watermark.max(Some(watermark));
+        state.since = Some(from.map_or(since, |from| from.min(since)));
+        // There is more to read.
+        let is_behind = from.is_some() && page.end.is_some();
+        state.behind = is_behind.then_some(Behind {
+            since: page.at,
+            edge: None,
+        });
         self.sweep = Some(Sweep {
             as_of: page.as_of,
+            met: page.entries.len(),
             ..Sweep::default()
         });
-        self.learn(page, step);
         self.settle(false, page.at, step);
-        self.state.was_empty = page.is_empty();
+        self.state.was_empty = page.entries.is_empty();
         step.must_save = true;
+        Ok(())
     }
 
     fn sweep(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
@@ -595,39 +560,35 @@ impl Walks {
             ..Sweep::default()
         });
         let is_top = sweep.walk.cursor.is_none();
-        let is_end = sweep.walk.advance(page, self.newest)?;
+        let is_end = sweep.walk.advance(page)?;
         if is_top {
             sweep.as_of = page.as_of;
         }
         (sweep.pages, sweep.failures) = (sweep.pages + 1, 0);
-        let oldest = self.state.oldest_synced;
-        let is_wanted = |entry: &Entry<'_>, has_met: bool| !has_met || Some(entry.at) > oldest;
-        take(
-            page,
-            &mut sweep.walk,
-            watermark,
-            is_settled,
-            is_wanted,
-            step,
-        );
+        let is_reference = |entry: &Entry<'_>| is_settled(entry, u32::MAX) && entry.at <= page.now;
+        // Above what was read before, older entries are an import.
+        let is_wanted =
+            |entry: &Entry<'_>, has_met: bool| !has_met || self.state.is_wanted(entry.at);
+        step.take = (sweep.walk).take(&page.entries, watermark, is_reference, is_wanted);
+        sweep.met += page.entries.len();
         sweep.taken += step.take.len();
         let (has_met, is_long) = (sweep.walk.has_met, sweep.pages >= self.limits.max_pages);
-        self.learn(page, step);
-        // Entries that were there before the first sync belong to the history, not to this walk.
-        let is_old = |entry: &Entry<'_>| has_met && Some(entry.at) <= self.state.watermark;
-        let is_known = page
-            .entries
-            .last()
-            .is_some_and(|entry| is_settled(entry) || is_old(entry));
-        if is_known {
+        // What is older than the first sync needs is no more known than what is settled.
+        let is_known = |last: &Entry<'_>| {
+            is_settled(last, u32::MAX) || (has_met && !self.state.is_wanted(last.at))
+        };
+        if page.entries.last().is_some_and(is_known) {
             self.settle(false, page.at, step);
         } else if is_top && is_end && page.entries.is_empty() {
             self.nothing_listed(page.at, step);
         } else if is_end {
-            let may_lack = !self.state.settled.is_empty() && !self.state.was_empty;
-            self.settle(may_lack && !has_met, page.at, step);
+            self.settle(!self.state.was_empty && !has_met, page.at, step);
         } else if is_long {
             self.settle(true, page.at, step);
+        } else {
+            // What is below it is older.
+            let since = self.sweep.as_ref().map(|sweep| sweep.since);
+            self.state.held_since = self.state.held_since.or(since);
         }
         Ok(())
     }
@@ -638,14 +599,13 @@ impl Walks {
         if std::mem::replace(&mut self.is_empty_once, true) {
             let state = &self.state;
             // All that was settled has been deleted. If nothing could be read for long, unread entries may have been deleted with it.
-            let is_first = !state.was_empty && !state.settled.is_empty();
             let since = state.complete_through.zip(as_of);
             let outage = since.map(|(through, as_of)| as_of.duration_since(through));
             let is_long = outage.is_some_and(|outage| {
                 Duration::try_from(outage).is_ok_and(|outage| outage > self.limits.interval)
             });
             // The same is true of the entries below those of a sweep that did not end.
-            if !state.unsettled.is_empty() || (is_first && is_long) {
+            if state.has_unsettled || (!state.was_empty && is_long) {
                 self.settle(true, at, step);
             }
             step.must_save |= !self.state.was_empty;
@@ -657,25 +617,42 @@ impl Walks {
     /// Ends a sweep: all that is known is settled.
     fn settle(&mut self, is_cut: bool, at: Timestamp, step: &mut Step) {
         let sweep = self.sweep.take().unwrap_or_default();
-        let (state, taken) = (
-            &mut self.state,
-            u32::try_from(sweep.taken).unwrap_or(u32::MAX),
-        );
+        let state = &mut self.state;
         if is_cut && state.behind.is_none() {
-            let edge = if state.was_empty {
-                Vec::new()
-            } else {
-                state.settled.ids()
-            };
-            state.behind = Some(Behind { since: at, edge });
+            state.behind = Some(Behind {
+                since: at,
+                edge: (!state.was_empty).then_some(state.sweeps),
+            });
         }
         (step.settles, step.is_cut) = (true, is_cut);
-        step.must_save |= is_cut || state.was_empty || !state.unsettled.is_empty();
-        (state.was_empty, self.is_empty_once) = (false, false);
-        state.settled.extend(state.unsettled.take());
+        step.must_save |= is_cut || state.has_unsettled || state.held_since.is_some();
+        if sweep.met > 0 {
+            step.must_save |= state.was_empty;
+            (state.was_empty, self.is_empty_once) = (false, false);
+        }
+        state.sweeps += 1;
+        let eighth = self.limits.window / MARKS;
+        let is_due = |mark: &Mark| {
+            let since = self.now.duration_since(mark.at);
+            Duration::try_from(since).is_ok_and(|since| since >= eighth)
+        };
+        if state.marks.last().is_none_or(is_due) {
+            state.marks.push(Mark {
+                at: self.now,
+                sweep: state.sweeps,
+            });
+        }
+        let taken = u32::try_from(sweep.taken).unwrap_or(u32::MAX);
         let page_size = self.limits.page_size;
         self.top_limit = taken.saturating_mul(2).max(QUIET).min(page_size);
+        self.release(at);
         self.complete(Some(sweep.as_of));
+    }
+
+    /// Lets log records leave, unless older entries are still to be read.
+    fn release(&mut self, at: Timestamp) {
+        let held_since = self.state.held_since.unwrap_or(at);
+        self.state.held_since = self.state.behind_since().map(|_| held_since);
     }
 
     /// Notes that everything that was listed at a time is taken, unless a pass is still to take it.
@@ -686,189 +663,160 @@ impl Walks {
     }
 
     fn pass(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
-        let is_top = |walk: &Walk| walk.cursor.is_none();
-        let begins = self.state.pass.is_none();
-        if page.is_empty()
-            && self
-                .state
-                .pass
-                .as_ref()
-                .is_none_or(|pass| is_top(&pass.walk))
-        {
+        let is_top = self
+            .walk(Task::Pass)
+            .is_none_or(|walk| walk.cursor.is_none());
+        if is_top && page.is_empty() {
             return Err(Problem::Empty);
         }
         let watermark = self.watermark();
-        if begins {
-            self.begin_pass(page);
+        let (mark, dead_end, since) = (self.state.mark, self.state.dead_end, self.state.since);
+        if is_top {
+            self.begin_walk(page);
             step.must_save = true;
         }
         let Some(pass) = &mut self.state.pass else {
             return Ok(());
         };
-        let is_end = pass.walk.advance(page, self.newest)?;
+        let is_end = pass.walk.advance(page)?;
         self.progress_at = Some(page.at);
-        let (floor, has_edge) = (pass.floor, !pass.edge.is_empty());
-        for entry in &page.entries {
-            pass.walk.older = if entry.at > floor {
-                0
-            } else {
-                pass.walk.older + 1
-            };
-            if let Some(met) = &mut self.met
-                && entry.at < pass.reaches
-            {
-                met.insert(entry.id);
-            }
+        pass.passes_trouble(page);
+        let is_by = |entry: &Entry<'_>, mark: Option<Mark>| {
+            mark.is_some_and(|mark| is_settled(entry, mark.sweep) && entry.at <= mark.at)
+        };
+        if let Some(met) = &mut self.met {
+            let met_now = page.entries.iter().filter(|entry| is_by(entry, pass.next));
+            met.extend(met_now.map(|entry| entry.id));
         }
-        let is_wanted =
-            |entry: &Entry<'_>, has_met: bool| (has_edge && !has_met) || entry.at > floor;
+        let is_ground = |entry: &Entry<'_>| is_by(entry, mark) || Some(entry.id) == dead_end;
+        let ground = page.entries.iter().position(is_ground);
+        let above = &page.entries[..ground.unwrap_or(page.entries.len())];
         // Entries that a cut sweep left out are not late.
-        let edge = &pass.edge;
-        let is_ground = |entry: &Entry<'_>| {
-            if has_edge {
-                edge.contains(&entry.id)
-            } else {
-                is_settled(entry)
-            }
-        };
-        take(page, &mut pass.walk, watermark, is_ground, is_wanted, step);
-        if page
-            .entries
-            .iter()
-            .any(|entry| pass.edge.contains(&entry.id))
+        let settled_by = pass.edge.unwrap_or(pass.began_after);
+        let is_reference =
+            |entry: &Entry<'_>| is_settled(entry, settled_by) && entry.at <= page.now;
+        let is_wanted = |entry: &Entry<'_>, _| mark.is_some() || Some(entry.at) >= since;
+        step.take = pass.walk.take(above, watermark, is_reference, is_wanted);
+        if (pass.edge).is_some_and(|edge| page.entries.iter().any(|entry| is_settled(entry, edge)))
         {
-            pass.edge.clear();
+            pass.edge = None;
         }
-        let (lacks_edge, older) = (!pass.edge.is_empty(), pass.walk.older);
-        let enough = if lacks_edge {
-            self.limits.max_older
-        } else {
-            self.limits.enough_older
-        };
-        let (reaches, as_of) = (pass.reaches, pass.as_of);
-        self.learn(page, step);
-        if !is_end && older < enough {
-            return Ok(());
+        // Of a pass that is far enough down, all entries are unknown. Above what was read before, they may be an import of old ones.
+        let newest_old = since.max(mark.map(|mark| mark.at));
+        for entry in above {
+            let is_old = entry.seen == Seen::Unknown && Some(entry.at) < newest_old;
+            pass.walk.older = match is_old && pass.walk.has_met {
+                true => pass.walk.older + 1,
+                false => 0,
+            };
         }
-        if lacks_edge {
-            step.gap = Some(Gap {
-                reason: GapReason::Retention,
-                from: self.state.complete_through,
-                to: page.entries.iter().map(|entry| entry.at).min(),
-                message: "the listing has no entry any more that was read before; what came in between may have been deleted".to_owned(),
-            });
+        let is_far = pass.walk.older >= self.limits.max_older;
+        let counted = |taken: &(usize, Disposition)| taken.1 != Disposition::Backdated;
+        if ground.is_some() || is_end || is_far {
+            self.complete_pass(page, step);
+            if is_far && ground.is_none() {
+                self.state.dead_end = page.entries.last().map(|last| last.id);
+            }
+        } else if page.is_full && step.take.iter().any(counted) {
+            let message =
+                "there are more new entries than ids can be kept; older ones may be missing";
+            self.give_up(GapReason::TooMany, message, step);
         }
-        self.state.pass = None;
-        self.state.mark = self.state.mark.max(Some(reaches));
-        self.state.complete_through = self.state.complete_through.max(Some(as_of));
-        // A history after a change of the filters must not take again what was known before.
-        let met = self.met.take();
-        let met = met.filter(|_| self.state.histories.is_empty());
-        step.prune = met.map(|met| Prune {
-            before: reaches,
-            met,
-        });
-        step.must_save = true;
         Ok(())
     }
 
-    /// Begins a pass. The next pass reads what a sweep leaves out from now on.
-    fn begin_pass(&mut self, page: &Page) {
-        let newest = page.entries.iter().map(|entry| entry.at).max();
-        let reaches = self.window_start(newest.map_or(page.now, |newest| newest.min(page.now)));
-        let behind = self.state.behind.take();
-        self.state.pass = Some(Pass {
-            floor: self.state.mark.unwrap_or(Timestamp::MIN),
-            reaches,
-            behind_since: behind.as_ref().map(|behind| behind.since),
-            edge: behind.map(|behind| behind.edge).unwrap_or_default(),
-            as_of: page.as_of,
-            trouble: Trouble::none(page.at),
-            ..Pass::default()
-        });
+    /// Begins the walk of a pass at the top of the listing, the first one or another. It takes over what sweeps have left out by now: what they
+    /// leave out from now on is the next pass's.
+    fn begin_walk(&mut self, page: &Page<'_>) {
+        let state = &mut self.state;
+        let window = self.limits.window_before(page.as_of);
+        let mut marks = state.marks.iter().rev().copied();
+        let next = marks.find(|mark| mark.at <= window).or(state.mark);
+        let pass = state.pass.get_or_insert_default();
+        (pass.as_of, pass.began_after, pass.next) = (page.as_of, state.sweeps, next);
+        if let Some(behind) = state.behind.take() {
+            let edges = [pass.edge, behind.edge].into_iter().flatten();
+            pass.edge = edges.min();
+            pass.behind_since = pass.behind_since.or(Some(behind.since));
+        }
         self.met = Some(EventIds::default());
     }
 
-    fn history(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
-        let Some(history) = self.state.histories.last_mut() else {
-            return Ok(());
+    /// Ends a pass that has read everything down to its ground.
+    fn complete_pass(&mut self, page: &Page<'_>, step: &mut Step) {
+        let Some(pass) = self.state.pass.take() else {
+            return;
         };
-        let is_top = history.walk.cursor.is_none();
-        if is_top && page.is_empty() {
-            return Err(Problem::Empty);
+        if pass.edge.is_some() {
+            step.gap = Some(Gap {
+                reason: GapReason::Retention,
+                from: self.state.complete_through,
+                to: page.times().min(),
+                message: "the listing has no entry any more that was read before; what came in between may have been deleted".to_owned(),
+            });
         }
-        // An inclusive cursor brings the last entry again.
-        let again = history.walk.last.map(|(_, id)| id);
-        let is_end = history.walk.advance(page, self.newest)?;
-        history.is_returning |= is_top;
-        let to = if history.is_returning {
-            history.reached
-        } else {
-            history.to
-        };
-        for (index, entry) in page.entries.iter().enumerate() {
-            // Known entries say nothing: some may be dated in the past.
-            if entry.at >= history.from {
-                history.walk.older = 0;
-            } else if entry.seen == Seen::Unknown {
-                history.walk.older += 1;
-            }
-            let is_new = entry.seen == Seen::Unknown && Some(entry.id) != again;
-            if is_new && (history.from..=to).contains(&entry.at) {
-                step.take.push((index, Disposition::History));
-            }
-        }
-        history.is_returning &= !page.entries.iter().any(|entry| entry.at <= history.reached);
-        if let Some(newest) = page.entries.iter().map(|entry| entry.at).max()
-            && !history.is_returning
-        {
-            history.reached = newest.min(to);
-        }
-        // Except in order of arrival: a pass would take them too, unless they are known.
-        let mark = self.state.mark;
-        step.forgets = page.entries.iter().all(|entry| Some(entry.at) <= mark);
-        if !step.take.is_empty() {
-            history.trouble = Trouble::none(page.at);
-        }
-        if is_end || history.walk.older >= self.limits.max_older {
-            self.state.histories.pop();
-            step.must_save = true;
-        }
-        Ok(())
+        let state = &mut self.state;
+        let window = self.limits.window_before(pass.as_of);
+        state.since = state.since.max(state.watermark.min(Some(window)));
+        state.complete_through = state.complete_through.max(Some(pass.as_of));
+        self.end_pass(&pass);
+        // What a sweep can meet stays known, however small the pages of this pass were.
+        let newest = self.limits.max_pages * self.limits.page_size;
+        step.prune = (self.state.mark.zip(self.met.take())).map(|(mark, met)| Prune {
+            sweep: mark.sweep,
+            at: mark.at,
+            met,
+            newest,
+        });
+        step.must_save = true;
     }
 
-    /// Notes the newest entries among those that are taken.
-    fn learn(&mut self, page: &Page<'_>, step: &Step) {
-        let entries = step.take.iter().map(|(index, _)| &page.entries[*index]);
-        self.state
-            .unsettled
-            .extend(entries.map(|entry| (entry.at, entry.id)));
+    /// Moves the mark at the end of a pass.
+    fn end_pass(&mut self, pass: &Pass) {
+        let state = &mut self.state;
+        state.mark = pass.next;
+        let sweep = state.mark.map_or(0, |mark| mark.sweep);
+        state.marks.retain(|mark| mark.sweep > sweep);
+        let at = state.held_since.unwrap_or_default();
+        self.release(at);
     }
 }
 
-fn is_settled(entry: &Entry<'_>) -> bool {
-    entry.seen == Seen::Settled
+// === impl Pass ===
+
+impl Pass {
+    /// Notes a failure, and reports whether there were enough. Trouble belongs to one place: only a deeper failure replaces it.
+    fn fails(&mut self, is_counted: bool, at: Timestamp) -> bool {
+        let place = self.walk.last.map(|(_, id)| id);
+        let is_deeper = |trouble: &Trouble| self.walk.has_passed_trouble && trouble.place != place;
+        if self.trouble.as_ref().is_none_or(is_deeper) && is_counted {
+            self.trouble = Some(Trouble {
+                place,
+                since: at,
+                failures: 0,
+            });
+            self.walk.has_passed_trouble = true;
+        }
+        let Some(trouble) = &mut self.trouble else {
+            return false;
+        };
+        trouble.failures += u32::from(is_counted);
+        at.duration_since(trouble.since) >= MAX_TROUBLE.0 && trouble.failures >= MAX_TROUBLE.1
+    }
+
+    /// Notes a page that was read. One below the place of the trouble ends it.
+    fn passes_trouble(&mut self, page: &Page<'_>) {
+        if self.walk.has_passed_trouble {
+            self.trouble = None;
+        }
+        let place = self.trouble.as_ref().and_then(|trouble| trouble.place);
+        let mut entries = page.entries.iter();
+        self.walk.has_passed_trouble =
+            place.is_some() && entries.any(|entry| Some(entry.id) == place);
+    }
 }
 
-/// Takes what is unknown and wanted. Above the first entry of the ground it is live, below it late; what may have been known once is not
-/// counted.
-fn take(
-    page: &Page<'_>,
-    walk: &mut Walk,
-    watermark: Option<Timestamp>,
-    is_ground: impl Fn(&Entry<'_>) -> bool,
-    is_wanted: impl Fn(&Entry<'_>, bool) -> bool,
-    step: &mut Step,
-) {
-    for (index, entry) in page.entries.iter().enumerate() {
-        walk.has_met |= is_ground(entry);
-        if entry.seen == Seen::Unknown && is_wanted(entry, walk.has_met) {
-            let taken = match walk.has_met {
-                _ if Some(entry.at) <= watermark => Disposition::Backdated,
-                true => Disposition::Late,
-                false => Disposition::Live,
-            };
-            step.take.push((index, taken));
-        }
-    }
+/// Reports whether an entry was settled by the sweep of this number, or an earlier one.
+fn is_settled(entry: &Entry<'_>, sweep: u32) -> bool {
+    matches!(entry.seen, Seen::Settled(number) if number <= sweep)
 }

@@ -1,4 +1,4 @@
-//! What the tail requests next, page by page: entry `n` was created in second `n`, and the present is second 10,000.
+//! What the tail requests next, page by page: entry `n` was created in second `n`, and the present is second 10,000 unless a test says otherwise.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::entry::Entry;
 use super::start::Start;
-use super::state::TailState;
-use super::sweep::{Cause, Limits, Page, Problem, Request, Step, Task, Walks};
+use super::state::{Mark, TailState};
+use super::sweep::{Cause, Limits, Page, Problem, Step, Task, Walks};
 use crate::ledger::{Disposition, EventId, GapReason, Seen};
 
 const NOW: i64 = 10_000;
@@ -17,10 +17,13 @@ const DAY: i64 = 24 * 3600;
 /// A tail and what its ledger holds.
 struct Tail {
     walks: Walks,
-    /// Whether a known entry is settled.
-    known: HashMap<u64, bool>,
-    /// This machine's clock, in seconds.
+    /// The number of the sweep that settles each known entry.
+    known: HashMap<u64, u32>,
+    /// The API's clock and this machine's, in seconds.
+    now: i64,
     at: i64,
+    /// The ledger is full of ids.
+    is_full: bool,
 }
 
 /// What a page says about the ones below it.
@@ -45,7 +48,6 @@ fn limits() -> Limits {
         start: Start::Now,
         created_at: time(NOW),
         max_pages: 10,
-        enough_older: 20,
         max_older: 200,
     }
 }
@@ -57,7 +59,9 @@ impl Tail {
         Self {
             walks: Walks::new(TailState::default(), limits, None, ""),
             known: HashMap::new(),
+            now: NOW,
             at: NOW,
+            is_full: false,
         }
     }
 
@@ -68,24 +72,28 @@ impl Tail {
         tail
     }
 
-    /// One that wants history, before its first sync.
-    fn historian() -> Self {
-        let start = Start::At(time(500));
-        Self::new(Limits { start, ..limits() })
-    }
-
-    /// The same when a page of history was read: down to entry 981.
-    fn with_history() -> Self {
-        let mut tail = Self::historian();
-        tail.page(Task::Sweep, (991..=1000).rev(), More);
-        tail.page(Task::History, (981..=990).rev(), More);
+    /// The same a window later: what was settled is ground.
+    fn with_ground() -> Self {
+        let mut tail = Self::synced();
+        tail.now += 101;
+        tail.page(Task::Pass, (991..=1000).rev(), Nothing);
+        assert_eq!(tail.walks.state.mark.map(|mark| mark.sweep), Some(1));
         tail
     }
 
-    /// A synced one with a pass that has read a page: down to entry 991.
+    /// One that wants history down to entry 500, after its first sync.
+    fn historian() -> Self {
+        let start = Start::At(time(500));
+        let mut tail = Self::new(Limits { start, ..limits() });
+        tail.page(Task::Sweep, (991..=1000).rev(), More);
+        tail
+    }
+
+    /// A synced one with a pass that has read a page: down to entry 1091.
     fn in_a_pass() -> Self {
-        let mut tail = Self::synced();
-        tail.page(Task::Pass, (991..=1000).rev(), More);
+        let mut tail = Self::with_ground();
+        tail.page(Task::Sweep, (1091..=1100).rev().chain([1000]), More);
+        tail.page(Task::Pass, (1091..=1100).rev(), More);
         tail
     }
 
@@ -97,8 +105,8 @@ impl Tail {
             let mut entry = Entry::new(EventId(*id), Some(time(id.cast_signed())));
             entry.seen = match self.known.get(id) {
                 None => Seen::Unknown,
-                Some(false) => Seen::Unsettled,
-                Some(true) => Seen::Settled,
+                Some(sweep) if *sweep <= self.walks.state.sweeps => Seen::Settled(*sweep),
+                Some(_) => Seen::Unsettled,
             };
             entry
         });
@@ -108,20 +116,16 @@ impl Tail {
             entries: entries.collect(),
             end: Some(cursor).filter(|_| !matches!(below, Nothing)),
             has_more: matches!(below, More),
-            now: time(NOW),
-            as_of: time(self.at),
+            now: time(self.now),
+            as_of: time(self.now),
             requested_at: time(self.at),
             at: time(self.at),
+            is_full: self.is_full,
         };
         let step = self.walks.page(&request, &mut page);
-        let learned = step.take.iter().filter(|_| task != Task::History);
-        let learned: Vec<u64> = learned.map(|(index, _)| ids[*index]).collect();
-        self.known.extend(learned.into_iter().map(|id| (id, false)));
-        if step.settles {
-            self.known
-                .values_mut()
-                .for_each(|is_settled| *is_settled = true);
-        }
+        let sweep = self.walks.state.sweeps + u32::from(!step.settles);
+        let learned = step.take.iter().map(|(index, _)| (ids[*index], sweep));
+        self.known.extend(learned);
         step
     }
 
@@ -129,6 +133,12 @@ impl Tail {
     fn fail(&mut self, task: Task, cause: Cause) -> Step {
         let request = self.walks.request(task).unwrap();
         self.walks.failed(&request, cause, time(self.at))
+    }
+
+    /// The answer to the request of a task is too large. Reports whether a smaller one can be requested.
+    fn too_large(&mut self, task: Task) -> bool {
+        let request = self.walks.request(task).unwrap();
+        self.walks.too_large(&request)
     }
 
     /// Where the request of a task begins: below this entry, or at the top of the listing.
@@ -146,20 +156,34 @@ impl Tail {
         self.walks.state.pass.is_some()
     }
 
-    /// Each second, sweeps read the top and the request of a task fails. Returns the number of failures at which it is given up.
-    fn given_up_after(&mut self, task: Task, seconds: i64, failures: u32) -> Option<u32> {
+    fn is_behind(&self) -> bool {
+        self.walks.state.behind_since().is_some()
+    }
+
+    /// A sweep of what is known.
+    fn quiet(&mut self) {
+        let newest = self.known.keys().max().copied();
+        self.page(Task::Sweep, newest, More);
+    }
+
+    /// Each time, a sweep reads the top and the request of a pass fails. Returns the number of failures at which it is given up.
+    fn given_up_after(&mut self, seconds: i64, failures: u32) -> Option<u32> {
         (1..=failures).find(|_| {
             self.at += seconds;
-            self.page(Task::Sweep, (991..=1000).rev(), Nothing);
-            self.fail(task, Cause::Page).gap.is_some()
+            self.quiet();
+            self.fail(Task::Pass, Cause::Page).gap.is_some()
         })
     }
 }
 
+fn all(step: &Step, expected: Disposition) -> bool {
+    step.take.iter().all(|(_, taken)| *taken == expected)
+}
+
+/// Pages of a small organization, of which only an empty one contradicts the page before.
 #[test]
-fn an_end_that_the_page_before_denies_is_believed_after_a_minute_and_eight_answers() {
-    // Seconds between two answers, and the number of the answer that is believed.
-    for (seconds, expected) in [(1, 61), (10, 8), (0, 500)] {
+fn an_empty_page_that_the_page_before_denies_is_believed_after_a_minute() {
+    for (seconds, expected) in [(1, 61), (10, 7), (60, 2)] {
         let mut tail = Tail::in_a_pass();
         let mut answers = 0;
         while tail.is_in_pass() && answers < 500 {
@@ -170,14 +194,18 @@ fn an_end_that_the_page_before_denies_is_believed_after_a_minute_and_eight_answe
         }
         assert_eq!(answers, expected, "{seconds} s");
     }
+    let mut tail = Tail::in_a_pass();
+    let step = tail.page(Task::Pass, (991..=1000).rev(), Nothing);
+    assert!(step.problem.is_none() && !tail.is_in_pass());
 }
 
 #[test]
 fn a_cursor_older_than_ten_minutes_ends_nothing() {
     for (age, is_end) in [(600, true), (601, false)] {
-        let mut tail = Tail::synced();
-        tail.page(Task::Pass, (991..=1000).rev(), Perhaps);
-        assert_eq!(tail.below(Task::Pass), Some(991));
+        let mut tail = Tail::with_ground();
+        tail.page(Task::Sweep, (1091..=1100).rev().chain([1000]), More);
+        tail.page(Task::Pass, (1091..=1100).rev(), Perhaps);
+        assert_eq!(tail.below(Task::Pass), Some(1091));
         tail.at += age;
         let step = tail.page(Task::Pass, [], Nothing);
         assert_eq!(!tail.is_in_pass(), is_end, "{age} s");
@@ -186,88 +214,75 @@ fn a_cursor_older_than_ten_minutes_ends_nothing() {
     }
 }
 
-/// As if the API no longer knew the cursor.
-#[test]
-fn the_newest_page_in_place_of_the_one_below_begins_the_walk_again() {
-    for task in [Task::Sweep, Task::Pass] {
-        let mut tail = Tail::synced();
-        tail.page(task, (1001..=1010).rev(), More);
-        let step = tail.page(task, (1001..=1010).rev(), More);
-        assert_eq!(step.problem, Some(Problem::CursorLost));
-        assert_eq!(tail.below(task), None);
-    }
-    // A page of one entry, and a cursor that includes it.
-    let mut tail = Tail::synced();
-    tail.page(Task::Sweep, [1001], More);
-    let step = tail.page(Task::Sweep, (995..=1001).rev(), More);
-    assert_eq!(step.problem, None);
-    assert!(step.settles);
-}
-
 #[test]
 fn a_pass_requests_a_page_that_fails_again_in_place_for_two_minutes_or_its_interval() {
     for (interval, patience) in [(5, 120), (300, 300)] {
-        let interval = Duration::from_secs(interval);
-        let mut tail = Tail::new(Limits {
-            interval,
+        let mut tail = Tail::with_ground();
+        let limits = Limits {
+            interval: Duration::from_secs(interval),
             ..limits()
-        });
-        tail.page(Task::Sweep, (991..=1000).rev(), Nothing);
+        };
+        tail.walks = Walks::new(tail.walks.state, limits, None, "");
+        tail.page(Task::Sweep, [1100, 1000], More);
         for _ in 0..2 {
-            tail.page(Task::Pass, (991..=1000).rev(), More);
-            for (seconds, below) in [(0, Some(991)), (patience - 1, Some(991)), (1, None)] {
+            tail.page(Task::Pass, [1100], More);
+            for (seconds, below) in [(0, Some(1100)), (patience - 1, Some(1100)), (1, None)] {
                 tail.at += seconds;
                 tail.fail(Task::Pass, Cause::Page);
                 assert_eq!(tail.below(Task::Pass), below, "{patience} {seconds} s");
             }
         }
     }
-    let mut tail = Tail::with_history();
+    // A history is not begun again, only because a page fails.
+    let mut tail = Tail::historian();
+    tail.page(Task::Pass, (981..=1000).rev(), More);
     tail.at += 5000;
-    tail.fail(Task::History, Cause::Page);
-    assert_eq!(tail.below(Task::History), Some(981));
+    tail.fail(Task::Pass, Cause::Page);
+    assert_eq!(tail.below(Task::Pass), Some(981));
+    tail.fail(Task::Pass, Cause::Rejected);
+    assert_eq!(tail.below(Task::Pass), None);
 }
 
 #[test]
-fn a_walk_is_given_up_after_a_day_and_a_hundred_failures() {
+fn a_pass_is_given_up_after_a_day_and_a_hundred_failures_of_one_page() {
     // Seconds between two failures, and the number of the last one.
-    for (seconds, expected) in [(DAY / 100, 100), (DAY / 200, 200), (DAY, 100)] {
+    for (seconds, expected) in [(DAY / 98, 100), (DAY / 200, 201), (DAY, 100)] {
         let mut tail = Tail::in_a_pass();
-        let last = tail.given_up_after(Task::Pass, seconds, 300);
-        assert_eq!(last, Some(expected), "{seconds} s");
-        assert!(!tail.is_in_pass());
-        let mut tail = Tail::historian();
-        tail.page(Task::Sweep, (991..=1000).rev(), More);
-        let last = tail.given_up_after(Task::History, seconds, 300);
-        assert_eq!(last, Some(expected), "{seconds} s");
-        assert!(tail.walks.request(Task::History).is_none());
+        assert_eq!(
+            tail.given_up_after(seconds, 300),
+            Some(expected),
+            "{seconds} s"
+        );
+        assert!(!tail.is_in_pass() && !tail.is_behind());
     }
-    // One that goes on is not.
-    let mut tail = Tail::with_history();
-    tail.given_up_after(Task::History, DAY, 99);
-    tail.page(Task::Sweep, [1000], More);
-    tail.page(Task::History, (971..=980).rev(), More);
-    assert_eq!(tail.given_up_after(Task::History, 1, 200), None);
+    // A page below that place ends the trouble, however many fail.
+    let mut tail = Tail::historian();
+    tail.page(Task::Pass, (981..=1000).rev(), More);
+    for page in (510..=980).rev().step_by(10).take(40) {
+        assert_eq!(tail.given_up_after(DAY / 4, 3), None, "{page}");
+        tail.page(Task::Pass, (page - 9..=page).rev(), More);
+    }
+    // One above it does not, after a refused cursor.
+    let mut tail = Tail::in_a_pass();
+    assert_eq!(tail.given_up_after(DAY, 50), None);
+    tail.walks.state.pass.as_mut().unwrap().walk = super::state::Walk::default();
+    tail.page(Task::Pass, (1095..=1100).rev(), More);
+    assert_eq!(tail.given_up_after(1, 20), None);
+    tail.page(Task::Pass, (1091..=1094).rev(), More);
+    assert_eq!(tail.given_up_after(1, 100), Some(30));
 }
 
 #[test]
-fn a_gap_says_what_was_given_up_and_the_next_pass_does_not_go_there_again() {
-    let mut tail = Tail::in_a_pass();
-    tail.page(Task::Sweep, (1001..=1010).rev().chain([1000]), More);
-    tail.given_up_after(Task::Pass, DAY, 99);
-    tail.page(Task::Sweep, [1010], More);
+fn a_gap_says_what_was_given_up_and_later_passes_end_there() {
+    let mut tail = Tail::historian();
+    tail.page(Task::Pass, (801..=1000).rev(), More);
+    tail.given_up_after(DAY, 99);
+    tail.quiet();
     let gap = tail.fail(Task::Pass, Cause::Page).gap.unwrap();
     assert_eq!(gap.reason, GapReason::Unreadable);
-    assert_eq!(gap.from, Some(time(900)));
-    // Nothing that is older than the window, counted from the newest entry.
-    assert!(tail.walks.state.mark >= Some(time(909)));
-
-    let mut tail = Tail::with_history();
-    tail.given_up_after(Task::History, DAY, 99);
-    tail.page(Task::Sweep, [1000], More);
-    let gap = tail.fail(Task::History, Cause::Page).gap.unwrap();
-    assert_eq!(gap.reason, GapReason::UnreadableHistory);
-    assert_eq!((gap.from, gap.to), (Some(time(500)), Some(time(990))));
+    assert_eq!((gap.from, gap.to), (Some(time(500)), Some(time(801))));
+    let step = tail.page(Task::Pass, (701..=1000).rev(), More);
+    assert!(step.take.is_empty() && step.gap.is_none() && !tail.is_in_pass());
 }
 
 #[test]
@@ -279,6 +294,26 @@ fn an_api_that_is_down_gives_up_nothing() {
         assert!(step.gap.is_none());
     }
     assert!(tail.is_in_pass());
+}
+
+/// An answer that is too large is no failure.
+#[test]
+fn pages_that_are_too_large_stay_small_for_a_while_and_give_up_nothing() {
+    let mut tail = Tail::in_a_pass();
+    for _ in 0..300 {
+        tail.at += DAY;
+        tail.quiet();
+        tail.too_large(Task::Pass);
+    }
+    assert!(tail.is_in_pass());
+    assert_eq!((tail.limit(Task::Pass), tail.limit(Task::Sweep)), (2, 2));
+    assert!(!tail.too_large(Task::Pass) && tail.too_large(Task::Sweep));
+    assert!(!tail.too_large(Task::Sweep));
+    for page in 1..=512 {
+        tail.quiet();
+        let expected = [1, 2, 4][page / 256];
+        assert_eq!(tail.limit(Task::Sweep), expected, "{page}");
+    }
 }
 
 #[test]
@@ -317,16 +352,15 @@ fn a_sweep_whose_cursor_is_refused_begins_at_the_top() {
 }
 
 #[test]
-fn nothing_else_is_requested_while_a_sweep_is_under_way() {
-    let mut tail = Tail::with_history();
+fn a_pass_requests_nothing_while_a_sweep_is_under_way() {
+    let mut tail = Tail::in_a_pass();
     let requests = |tail: &Tail| Task::ALL.map(|task| tail.walks.request(task).is_some());
-    assert_eq!(requests(&tail), [true, true, true]);
-    tail.page(Task::Sweep, (1090..=1100).rev(), More);
-    assert_eq!(requests(&tail), [true, false, false]);
-    tail.page(Task::Sweep, (991..1090).rev(), More);
-    assert_eq!(requests(&tail), [true, true, true]);
-    assert_eq!(requests(&Tail::new(limits())), [true, false, false]);
-    assert_eq!(requests(&Tail::synced()), [true, true, false]);
+    assert_eq!(requests(&tail), [true, true]);
+    tail.page(Task::Sweep, (1190..=1200).rev(), More);
+    assert_eq!(requests(&tail), [true, false]);
+    tail.page(Task::Sweep, (1100..1190).rev(), More);
+    assert_eq!(requests(&tail), [true, true]);
+    assert_eq!(requests(&Tail::new(limits())), [true, false]);
 }
 
 /// A poll of a quiet organization is cheap.
@@ -349,6 +383,7 @@ fn a_sweep_requests_twice_as_many_entries_as_the_last_one_took() {
     assert_eq!(tail.limit(Task::Sweep), 80);
 }
 
+/// Fewer than ten at the top could all be dated ahead, and would hide what is below.
 #[test]
 fn a_page_that_fails_is_requested_with_half_as_many_entries_and_they_grow_again() {
     let mut tail = Tail::in_a_pass();
@@ -359,11 +394,12 @@ fn a_page_that_fails_is_requested_with_half_as_many_entries_and_they_grow_again(
         assert_eq!(tail.limit(Task::Pass), limit);
     }
     for (page, limit) in [4, 8, 16, 32, 64, 100, 100].into_iter().enumerate() {
-        let id = 990 - page as u64;
+        let id = 1090 - page as u64;
         tail.page(Task::Pass, [id], More);
         assert_eq!(tail.limit(Task::Pass), limit);
     }
-    for limit in [5, 2, 1, 1] {
+    tail.page(Task::Sweep, (2000..2040).rev().chain([1000]), More);
+    for limit in [40, 20, 10, 10] {
         tail.fail(Task::Sweep, Cause::Page);
         assert_eq!(tail.limit(Task::Sweep), limit);
         tail.fail(Task::Sweep, Cause::Unreachable);
@@ -371,94 +407,87 @@ fn a_page_that_fails_is_requested_with_half_as_many_entries_and_they_grow_again(
     }
 }
 
-/// An inclusive cursor brings one entry that is known.
 #[test]
-fn the_smallest_page_has_one_entry_at_the_top_of_a_sweep_and_two_elsewhere() {
-    for (task, before, smallest) in [
-        (Task::Sweep, None, 1),
-        (Task::Sweep, Some("1001"), 2),
-        (Task::Pass, None, 2),
-        (Task::Pass, Some("1001"), 2),
-    ] {
-        for (limit, can_shrink) in [(smallest + 1, true), (smallest, false)] {
-            let before = before.map(str::to_owned);
-            let request = Request {
-                task,
-                before,
-                limit,
-            };
-            assert_eq!(Walks::can_shrink(&request), can_shrink, "{request:?}");
-        }
-    }
-}
-
-#[test]
-fn changed_filters_begin_with_a_first_sync_and_what_came_meanwhile_is_history() {
-    let mut tail = Tail::with_history();
-    let state = tail.walks.state.clone();
+fn other_filters_begin_with_a_first_sync_and_what_came_since_the_last_pass_is_delivered() {
+    let mut tail = Tail::with_ground();
+    let (state, mark) = (tail.walks.state.clone(), tail.walks.state.mark.unwrap().at);
     tail.walks = Walks::new(state.clone(), limits(), None, "");
     assert!(!tail.walks.is_sweeping());
     tail.walks = Walks::new(state, limits(), None, "others");
-    assert!(tail.walks.is_sweeping() && !tail.walks.state.is_history_complete());
-    let step = tail.page(Task::Sweep, [1030, 1020, 1000, 900, 400], More);
+    assert!(tail.walks.is_sweeping());
+    tail.now += 1000;
+    let step = tail.page(Task::Sweep, [10_400, 10_300, 1000, 900], More);
     let expected = [
-        (0, Disposition::History),
-        (1, Disposition::History),
-        // The history of before was still to read it.
-        (3, Disposition::History),
-        (4, Disposition::Ignored),
+        (0, Disposition::Backdated),
+        (1, Disposition::Backdated),
+        (3, Disposition::Ignored),
     ];
     assert_eq!(step.take, expected);
-    // Down to where the last pass had begun, and then the history of before, from its top.
-    assert_eq!(tail.below(Task::History), Some(400));
-    tail.page(Task::History, (100..300).rev(), More);
-    assert_eq!(tail.below(Task::History), None);
-    assert!(!tail.walks.state.is_history_complete());
-    // A listing of one page has no history.
-    let mut tail = Tail::with_history();
+    assert!(tail.is_behind() && tail.walks.state.since == Some(mark));
+    // Known entries are no ground.
+    let step = tail.page(Task::Pass, [10_300, 1000, 10_200, 999], More);
+    assert_eq!(step.take, [(2, Disposition::Backdated)]);
+    assert!(tail.is_in_pass());
+    tail.page(Task::Pass, (700..900).rev(), More);
+    assert!(!tail.is_behind());
+    // A listing of one page has no more.
+    let mut tail = Tail::with_ground();
     tail.walks = Walks::new(tail.walks.state, limits(), None, "others");
     tail.page(Task::Sweep, [1030, 1020], Nothing);
-    assert!(tail.walks.state.is_history_complete());
+    assert!(!tail.is_behind());
 }
 
+/// The first answer may be an accident.
 #[test]
-fn history_after_an_empty_first_page_waits_until_something_is_listed() {
-    let mut tail = Tail::historian();
+fn an_empty_first_page_is_requested_again_and_believed_then() {
+    let start = Start::Ago(Duration::from_secs(DAY as u64));
+    for start in [Start::Now, start] {
+        let mut tail = Tail::new(Limits { start, ..limits() });
+        let step = tail.page(Task::Sweep, [], Nothing);
+        assert_eq!(step.problem, Some(Problem::Empty));
+        tail.page(Task::Sweep, [], Nothing);
+        let state = &tail.walks.state;
+        assert!(state.is_synced && !tail.is_behind());
+        assert_eq!(state.complete_through, Some(time(NOW)), "{start}");
+        // What is listed then came after it.
+        let step = tail.page(Task::Sweep, [10_001], Nothing);
+        assert_eq!(step.take, [(0, Disposition::Live)]);
+        assert!(!step.is_cut);
+    }
+    let mut tail = Tail::new(limits());
     tail.page(Task::Sweep, [], Nothing);
-    assert!(tail.walks.state.is_synced && !tail.walks.state.is_history_complete());
-    assert!(tail.walks.request(Task::History).is_none());
-    tail.page(Task::Sweep, [900], Nothing);
-    tail.page(Task::Sweep, [900], Nothing);
-    let step = tail.page(Task::History, [900, 800, 400], Nothing);
-    assert_eq!(step.take, [(1, Disposition::History)]);
-    assert!(tail.walks.state.is_history_complete());
+    let step = tail.page(Task::Sweep, (991..=1000).rev(), More);
+    assert!(all(&step, Disposition::Ignored) && tail.walks.state.is_synced);
 }
 
 #[test]
-fn history_goes_on_below_the_first_sync() {
-    let mut tail = Tail::historian();
+fn history_is_the_first_pass() {
+    let mut tail = Tail::new(Limits {
+        start: Start::At(time(500)),
+        ..limits()
+    });
     let step = tail.page(Task::Sweep, (991..=1000).rev(), More);
-    assert!(
-        step.take
-            .iter()
-            .all(|(_, taken)| *taken == Disposition::History)
-    );
-    assert_eq!(tail.below(Task::History), Some(991));
-    assert_eq!(tail.walks.waiting_since(), Some(time(NOW)));
-    // An inclusive cursor, and an entry before the start. Newer entries are no history.
-    let step = tail.page(Task::History, [992, 991, 990, 500, 499, 1001], Nothing);
-    assert_eq!(step.problem, Some(Problem::EndsEarly));
-    let step = tail.page(Task::History, [992, 991, 990, 500, 499, 1001], Perhaps);
-    let taken: Vec<usize> = step.take.iter().map(|(index, _)| *index).collect();
-    assert_eq!(taken, [2, 3]);
-    tail.page(Task::History, [], Nothing);
-    assert!(tail.walks.state.is_history_complete());
-    assert_eq!(tail.walks.waiting_since(), None);
-    // The newest entry again, because the first page had no other.
-    let mut tail = Tail::historian();
-    tail.page(Task::Sweep, [1000], More);
-    let step = tail.page(Task::History, [1000, 999], More);
-    assert_eq!((step.problem, step.take.len()), (None, 1));
+    assert!(step.take.len() == 10 && all(&step, Disposition::Backdated));
+    let held_since = |tail: &Tail| tail.walks.state.held_since;
+    assert!(tail.is_behind() && held_since(&tail) == Some(time(NOW)));
+    let through = |tail: &Tail| tail.walks.state.complete_through;
+    assert_eq!(through(&tail), None);
+    // An entry before the start is not wanted, and newer ones are events.
+    tail.page(Task::Pass, (991..=1000).rev(), More);
+    let step = tail.page(Task::Pass, [991, 990, 500, 499, 1001], More);
+    let expected = [
+        (1, Disposition::Backdated),
+        (2, Disposition::Backdated),
+        (4, Disposition::Late),
+    ];
+    assert_eq!(step.take, expected);
+    tail.page(Task::Pass, (300..499).rev(), More);
+    assert!(tail.is_in_pass());
+    tail.page(Task::Pass, [299, 298], More);
+    assert!(!tail.is_behind() && held_since(&tail).is_none());
+    assert_eq!(through(&tail), Some(time(NOW)));
+    // The next one goes down to a window before the first sync.
+    assert_eq!(tail.walks.state.since, Some(time(1000)));
 }
 
 #[test]
@@ -470,38 +499,8 @@ fn without_a_start_or_without_older_entries_there_is_no_history() {
     ] {
         let mut tail = Tail::new(Limits { start, ..limits() });
         tail.page(Task::Sweep, (991..=1000).rev(), below);
-        assert!(tail.walks.request(Task::History).is_none(), "{start}");
-        assert!(tail.walks.state.is_history_complete());
+        assert!(!tail.is_behind(), "{start}");
     }
-}
-
-#[test]
-fn history_ends_after_many_entries_in_a_row_that_are_too_old() {
-    let mut tail = Tail::with_history();
-    let old = |first: u64| (first..first + 100).rev();
-    tail.page(Task::History, old(300), More);
-    tail.page(Task::History, [600], More);
-    tail.page(Task::History, old(200), More);
-    assert!(tail.walks.request(Task::History).is_some());
-    tail.page(Task::History, old(100), More);
-    assert!(tail.walks.request(Task::History).is_none());
-}
-
-/// Ids of history are not kept.
-#[test]
-fn a_history_that_begins_again_takes_nothing_twice_but_its_last_page() {
-    let mut tail = Tail::with_history();
-    for last in [971, 961] {
-        tail.page(Task::History, (last..last + 10).rev(), More);
-        tail.fail(Task::History, Cause::Rejected);
-        assert_eq!(tail.below(Task::History), None);
-        let step = tail.page(Task::History, (990..=1005).rev(), More);
-        assert_eq!(step.take, []);
-        let step = tail.page(Task::History, (last + 5..990).rev(), More);
-        assert_eq!(step.take.len(), 5);
-    }
-    let step = tail.page(Task::History, (955..966).rev(), More);
-    assert_eq!(step.take.len(), 11);
 }
 
 #[test]
@@ -514,84 +513,79 @@ fn a_settled_entry_ends_a_sweep_and_what_is_below_it_is_late() {
     assert_eq!(step.take, [(0, Disposition::Live), (2, Disposition::Late)]);
 }
 
+/// Otherwise every event of a quiet organization would be late, for ever.
+#[test]
+fn one_known_entry_dated_ahead_makes_nothing_late() {
+    let mut tail = Tail::synced();
+    tail.page(Task::Sweep, [90_000, 1000], More);
+    let step = tail.page(Task::Sweep, [90_000, 1001, 1000], More);
+    assert_eq!(step.take, [(1, Disposition::Live)]);
+    // It ends no sweep that has more to read.
+    let step = tail.page(Task::Sweep, [90_000, 1003, 1002], More);
+    assert!(!step.settles);
+}
+
 #[test]
 fn what_may_have_been_there_before_the_first_sync_is_never_counted() {
     let mut tail = Tail::new(limits());
     tail.page(Task::Sweep, (991..=1000).rev(), More);
-    // The first sync has not met them, but what is not older than its last entry.
-    for id in [991, 992, 1000] {
+    // A user has deleted the ones that the first sync has met.
+    let step = tail.page(Task::Sweep, [1001, 1000, 985], More);
+    assert_eq!(step.take, [(0, Disposition::Live)]);
+    // What is older than the first sync needs is as good as known.
+    assert!(step.settles);
+    for id in [991, 992] {
         tail.known.remove(&id);
     }
-    let step = tail.page(Task::Sweep, [1001, 985], More);
+    let step = tail.page(Task::Pass, [1001, 1000, 992, 991, 984], More);
     assert_eq!(
         step.take,
-        [(0, Disposition::Live), (1, Disposition::Backdated)]
+        [(2, Disposition::Backdated), (3, Disposition::Backdated)]
     );
-    assert!(!step.settles);
-    let step = tail.page(Task::Sweep, [1000, 999, 992, 991, 984], More);
-    assert_eq!(
-        step.take,
-        [(0, Disposition::Backdated), (2, Disposition::Backdated)]
-    );
-    // What was there before ends a sweep, too.
-    assert!(step.settles);
 }
 
 #[test]
-fn what_appears_late_within_the_page_of_the_first_sync_is_delivered() {
-    let mut tail = Tail::historian();
-    tail.page(Task::Sweep, [1000, 999, 996, 991], More);
-    let step = tail.page(Task::Pass, [1000, 999, 998, 996, 995, 991, 990], More);
-    assert_eq!(
-        step.take,
-        [(2, Disposition::Backdated), (4, Disposition::Backdated)]
-    );
-    // What the pass has taken is not history, and it will not take what history takes, in order of arrival too.
-    let step = tail.page(Task::History, [994, 998, 990], More);
-    assert_eq!(
-        (step.take, step.forgets),
-        (
-            vec![(0, Disposition::History), (2, Disposition::History)],
-            false
-        )
-    );
-    let step = tail.page(Task::History, [989, 988], More);
-    assert!(step.forgets);
-}
-
-#[test]
-fn what_a_sweep_leaves_out_is_taken_by_a_pass_down_to_the_mark() {
-    let mut tail = Tail::synced();
+fn a_pass_ends_at_what_was_settled_a_window_ago() {
+    let mut tail = Tail::with_ground();
     tail.page(Task::Sweep, (1150..1160).rev().chain([1000]), More);
     // They came late, below what is settled.
     let step = tail.page(Task::Pass, [1159, 1100, 1050], More);
     assert_eq!(step.take, [(1, Disposition::Late), (2, Disposition::Late)]);
-    // Entries that are not newer than the first sync do not count. In the window before it, it met all that was there.
-    let step = tail.page(Task::Pass, [1001, 1000, 999, 901, 900, 899], More);
-    assert_eq!(
-        step.take,
-        [(0, Disposition::Late), (3, Disposition::Backdated)]
-    );
-    // After 20 older ones it has gone far enough.
-    tail.page(Task::Pass, (882..=898).rev(), More);
-    assert!(tail.is_in_pass());
-    let step = tail.page(Task::Pass, [881], More);
-    assert!(!tail.is_in_pass());
-    // The next one goes down to the window before the newest entry of this one.
-    let prune = step.prune.unwrap();
-    assert_eq!(
-        prune.before,
-        time(1059) - jiff::SignedDuration::from_micros(1)
-    );
-    let met = [1100, 1050, 1000].map(|id| prune.met.contains(&EventId(id)));
-    assert_eq!(met, [false, true, true]);
-    let step = tail.page(Task::Pass, [1159, 1060, 1059, 1058], More);
-    assert_eq!(step.take, [(1, Disposition::Late), (2, Disposition::Late)]);
+    let step = tail.page(Task::Pass, [1001, 1000, 900], More);
+    assert_eq!(step.take, [(0, Disposition::Late)]);
+    assert!(!tail.is_in_pass() && step.gap.is_none());
+    // Both the number and the time: the entry was settled by then, but its date has only now passed.
+    for (at, sweep, is_ground) in [(1000, 1, true), (999, 1, false), (1000, 0, false)] {
+        let mark = Mark {
+            at: time(at),
+            sweep,
+        };
+        tail.walks.state.mark = Some(mark);
+        tail.page(Task::Pass, [1159, 1000], More);
+        assert_eq!(!tail.is_in_pass(), is_ground, "{at} {sweep}");
+        tail.walks.state.pass = None;
+    }
+}
+
+#[test]
+fn the_mark_is_a_sweep_that_ended_a_window_before_the_pass_began() {
+    let mut tail = Tail::with_ground();
+    // Every eighth of the window is enough.
+    for second in 1..=100 {
+        tail.now += 1;
+        tail.page(Task::Sweep, [1000 + second, 999 + second], More);
+    }
+    assert_eq!(tail.walks.state.marks.len(), 8);
+    tail.now += 50;
+    tail.page(Task::Pass, (900..=1100).rev(), More);
+    let mark = tail.walks.state.mark.unwrap();
+    assert_eq!(mark.at, time(NOW + 102 + 13 * 3));
+    assert_eq!(tail.walks.state.marks.len(), 4);
 }
 
 #[test]
 fn a_pass_takes_all_that_a_cut_sweep_left_out_whatever_its_date() {
-    let mut tail = Tail::synced();
+    let mut tail = Tail::with_ground();
     let newest = (1150..1160).rev();
     tail.page(Task::Sweep, newest.clone().chain([1000]), More);
     tail.page(Task::Pass, newest.chain((850..=1000).rev()), More);
@@ -599,20 +593,31 @@ fn a_pass_takes_all_that_a_cut_sweep_left_out_whatever_its_date() {
     tail.at += 10;
     tail.page(Task::Sweep, [1300], Nothing);
     assert!(tail.walks.needs_pass());
-    // Below the edge it takes nothing that is older than the mark.
-    let step = tail.page(Task::Pass, [1300, 1050, 1159, 1051], More);
-    assert_eq!(step.take, [(1, Disposition::Live)]);
+    // What was left out is not late. An import of old entries is above all that was read before.
+    let step = tail.page(Task::Pass, [1300, 50, 1159, 1051, 1000], More);
+    assert_eq!(
+        step.take,
+        [(1, Disposition::Backdated), (3, Disposition::Late)]
+    );
+    tail.page(Task::Sweep, [1400], Nothing);
+    tail.page(Task::Pass, [1400], More);
+    let step = tail.page(Task::Pass, (1..40).chain(60..400), More);
+    assert!(step.take.len() == 379 && tail.is_in_pass());
+    // After the entry that was read before, 200 of them are enough.
+    let step = tail.page(Task::Pass, [1159].into_iter().chain(400..600), More);
+    assert!(step.gap.is_none() && !tail.is_in_pass());
 }
 
 /// `orgdata_audit_complete_through` is when the top was read, not when the last page came.
 #[test]
 fn what_was_listed_when_a_pass_or_a_sweep_began_is_complete_when_it_ends() {
-    let mut tail = Tail::synced();
+    let mut tail = Tail::with_ground();
+    let began = tail.now;
     let through = |tail: &mut Tail, task, ids: &[u64], below| {
-        tail.at += 10;
+        tail.now += 10;
         tail.page(task, ids.iter().copied(), below);
         let through = tail.walks.state.complete_through.unwrap();
-        through.duration_since(time(NOW)).as_secs()
+        through.duration_since(time(began)).as_secs()
     };
     for (task, ids, below, expected) in [
         (Task::Sweep, &[1002, 1001][..], More, 0),
@@ -620,9 +625,8 @@ fn what_was_listed_when_a_pass_or_a_sweep_began_is_complete_when_it_ends() {
         (Task::Sweep, &[1300], Nothing, 10),
         (Task::Pass, &[1300, 1299], More, 10),
         (Task::Sweep, &[1300], More, 10),
-        (Task::Pass, &[1002, 1001, 1000], Perhaps, 10),
-        (Task::Pass, &[], Nothing, 40),
-        (Task::Sweep, &[1300], More, 80),
+        (Task::Pass, &[1002, 1001, 1000], More, 40),
+        (Task::Sweep, &[1300], More, 70),
     ] {
         assert_eq!(through(&mut tail, task, ids, below), expected, "{ids:?}");
     }
@@ -632,13 +636,32 @@ fn what_was_listed_when_a_pass_or_a_sweep_began_is_complete_when_it_ends() {
 fn a_listing_that_has_lost_what_was_read_before_is_a_gap() {
     let mut tail = Tail::synced();
     let step = tail.page(Task::Sweep, (1100..1110).rev(), Nothing);
-    assert!(step.is_cut && tail.walks.needs_pass());
-    assert!(tail.walks.waiting_since().is_some());
+    assert!(step.is_cut && tail.is_behind());
+    assert!(tail.walks.state.held_since.is_some());
     let step = tail.page(Task::Pass, (1100..1110).rev(), Nothing);
     let gap = step.gap.unwrap();
     assert_eq!(gap.reason, GapReason::Retention);
     assert_eq!((gap.from, gap.to), (Some(time(NOW)), Some(time(1100))));
-    assert!(!tail.walks.needs_pass() && tail.walks.waiting_since().is_none());
+    assert!(!tail.is_behind() && tail.walks.state.held_since.is_none());
+}
+
+#[test]
+fn more_unread_events_than_ids_are_kept_are_a_gap_once() {
+    let mut tail = Tail::with_ground();
+    tail.page(Task::Sweep, [3000], Nothing);
+    tail.is_full = true;
+    let step = tail.page(Task::Pass, (2901..=3000).rev(), More);
+    let gap = step.gap.unwrap();
+    assert_eq!((gap.reason, gap.to), (GapReason::TooMany, Some(time(2901))));
+    assert!(step.take.len() == 99 && !tail.is_behind());
+    tail.quiet();
+    let step = tail.page(Task::Pass, (2851..=3000).rev(), More);
+    assert!(step.gap.is_none() && step.take.is_empty() && !tail.is_in_pass());
+    // History takes no room.
+    let mut tail = Tail::historian();
+    tail.is_full = true;
+    let step = tail.page(Task::Pass, (901..=1000).rev(), More);
+    assert!(step.take.len() == 90 && tail.is_in_pass());
 }
 
 /// The first answer may be an accident.
@@ -676,7 +699,7 @@ fn an_empty_listing_is_believed_the_second_time_in_a_row() {
 fn a_listing_that_is_empty_after_an_outage_leaves_a_gap_unless_it_comes_back() {
     for (outage, newest, has_gap) in [(5, 1200, false), (6, 1200, true), (6, 1000, false)] {
         let mut tail = Tail::synced();
-        tail.at += outage;
+        tail.now += outage;
         for is_cut in [false, outage > 5, false] {
             assert_eq!(tail.page(Task::Sweep, [], Nothing).is_cut, is_cut);
         }
@@ -687,7 +710,7 @@ fn a_listing_that_is_empty_after_an_outage_leaves_a_gap_unless_it_comes_back() {
         tail.page(Task::Sweep, [newest], Nothing);
         let step = tail.page(Task::Pass, [newest], Nothing);
         assert_eq!(step.gap.is_some(), has_gap, "{outage} {newest}");
-        assert_eq!(tail.walks.state.behind_since(), None);
+        assert!(!tail.is_behind());
     }
 }
 
@@ -709,7 +732,7 @@ fn the_end_of_a_sweep_is_stored_if_it_changes_anything() {
 
 #[test]
 fn what_is_not_newer_than_a_pruned_id_is_not_counted() {
-    let mut tail = Tail::synced();
+    let mut tail = Tail::with_ground();
     for newest in [None, Some(time(1005)), Some(time(1003)), None] {
         tail.walks.pruned(newest);
     }
@@ -718,4 +741,21 @@ fn what_is_not_newer_than_a_pruned_id_is_not_counted() {
         step.take,
         [(0, Disposition::Live), (1, Disposition::Backdated)]
     );
+}
+
+/// A stored state lacks what later versions add, and a field keeps its name.
+#[test]
+fn a_stored_state_is_read_with_defaults_and_no_field_is_renamed() {
+    let stored = include_str!("../../tests/golden/tail.json");
+    let state = TailState::from_json(stored).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&state.to_json()).unwrap();
+    let stored: serde_json::Value = serde_json::from_str(stored).unwrap();
+    assert_eq!(written, stored);
+    assert!(state.pass.is_some() && state.behind.is_some() && state.mark.is_some());
+    let lacking = TailState::from_json(r#"{"is_synced":true,"unheard_of":1}"#).unwrap();
+    let expected = TailState {
+        is_synced: true,
+        ..TailState::default()
+    };
+    assert_eq!(lacking, expected);
 }

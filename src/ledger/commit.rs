@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter};
 use super::file::OpenError;
-use super::known::{self, Known};
+use super::known::{self, Known, Pruned};
 use super::labels::Labels;
 use super::open::{LedgerOptions, open};
 use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
@@ -114,14 +114,12 @@ impl Ledger {
                 .prepare_cached("UPDATE state SET organization = ?1, organization_name = ?2")?
                 .execute(params![id, name])?;
         }
-        known::write(&transaction, &commit)?;
-        let is_over = lock(&self.known).is_over();
-        let pruned = known::prune(
-            &transaction,
-            commit.prune.as_ref(),
-            is_over,
-            commit.server_time,
-        )?;
+        let pruned = match &commit.prune {
+            Some(prune) => known::prune(&transaction, prune)?,
+            None => Pruned::default(),
+        };
+        let is_full = lock(&self.known).is_full();
+        let kept = known::write(&transaction, &commit, is_full)?;
         let mut labels = match self.labels.take() {
             Some(labels) => labels,
             None => labels(&self.options, &transaction)?.0,
@@ -141,14 +139,21 @@ impl Ledger {
                 delivered = delivered.max(through);
             }
             transaction
-                .prepare_cached("UPDATE state SET tail = ?1, delivered_through = ?2")?
-                .execute(params![tail, delivered.map(micros)])?;
+                .prepare_cached(
+                    "UPDATE state SET tail = ?1, delivered_through = ?2, settled = ?3, held_since = ?4",
+                )?
+                .execute(params![
+                    tail,
+                    delivered.map(micros),
+                    commit.settled,
+                    commit.held_since.map(micros)
+                ])?;
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
 
         self.labels = Some(labels);
-        lock(&self.known).follow(&commit, &pruned);
+        lock(&self.known).follow(&commit, &kept, &pruned);
         changes.pruned = pruned.newest;
         self.update_status(|status| {
             status.commits += 1;
@@ -173,19 +178,24 @@ impl Ledger {
     /// Reads the oldest records that may be sent, without the first `skip`; see [`Outbox::batch`].
     pub(super) fn batch(
         &mut self,
-        waiting_since: Option<Timestamp>,
+        is_urgent: bool,
         skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         check_fence(&self.connection, self.fence)?;
+        let held_since: Option<i64> = self
+            .connection
+            .prepare_cached("SELECT held_since FROM state")?
+            .query_row([], |row| row.get(0))?;
+        let held_since = held_since.map(timestamp);
         let now = self.options.machine.now();
         let is_long = |since| now.duration_since(since).abs() >= outbox::MAX_WAIT;
         let is_full = self.size.is_full(&self.status.borrow());
         self.outbox.batch(
             &self.connection,
-            waiting_since,
-            is_full || waiting_since.is_some_and(is_long),
+            held_since,
+            is_urgent || is_full || held_since.is_some_and(is_long),
             skip,
             max_records,
             max_bytes,

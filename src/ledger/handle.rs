@@ -1,6 +1,7 @@
 //! The handle that the other modules have of an open ledger.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
@@ -30,8 +31,8 @@ struct Inner {
     status: watch::Receiver<Status>,
     size: Arc<Size>,
     outbox_grew: Notify,
-    /// Since when older entries are still to be read.
-    waiting_since: Mutex<Option<Timestamp>>,
+    /// Nothing is read any more, so records need not wait for older ones.
+    has_ended: AtomicBool,
     instance_id: String,
     /// Unlocked after the ledger is closed; `None` in memory.
     file: Option<StateFile>,
@@ -60,7 +61,7 @@ impl LedgerHandle {
             machine,
             file,
             outbox_grew: Notify::new(),
-            waiting_since: Mutex::default(),
+            has_ended: AtomicBool::new(false),
             instance_id: state.instance_id.clone(),
             fatal: SetOnce::new(),
         };
@@ -94,15 +95,15 @@ impl LedgerHandle {
         self.call(Ledger::reload).await
     }
 
-    /// Notes since when older entries are still to be read, by this machine's clock: until they are, but not for long, records wait.
-    pub fn wait_since(&self, since: Option<Timestamp>) {
-        let mut waiting = lock(&self.inner.waiting_since);
-        let before = *waiting;
-        // Entries that are read next must not make records wait again.
-        *waiting = since.map(|since| before.unwrap_or(since));
-        if before.is_some() && since.is_none() {
-            self.inner.outbox_grew.notify_one();
-        }
+    /// Lets all records leave, because nothing is read any more.
+    pub fn end_reading(&self) {
+        self.inner.has_ended.store(true, Ordering::Relaxed);
+        self.inner.outbox_grew.notify_one();
+    }
+
+    /// Reports whether only the ids of counted entries are kept, because there are so many.
+    pub fn is_full_of_ids(&self) -> bool {
+        lock(&self.inner.known).is_full()
     }
 
     /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
@@ -136,13 +137,9 @@ impl LedgerHandle {
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        let inner = self.inner.clone();
-        self.call(move |ledger| {
-            // A commit may have come before this call.
-            let since = *lock(&inner.waiting_since);
-            ledger.batch(since, skip, max_records, max_bytes)
-        })
-        .await
+        let is_urgent = self.inner.has_ended.load(Ordering::Relaxed);
+        self.call(move |ledger| ledger.batch(is_urgent, skip, max_records, max_bytes))
+            .await
     }
 
     /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one

@@ -1,19 +1,29 @@
-//! The known ids, in memory and in the file, and which of them are kept: those that a sweep or a pass can meet again.
+//! The known ids, in memory and in the file, each with the number of the sweep that settles it, and which of them are kept: those that a sweep or
+//! a pass can meet again.
+
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, Transaction, params};
 
-use super::types::{Commit, EventId, EventIds, Prune, Seen};
+use super::types::{Commit, Disposition, EventId, NewEntry, Prune, Seen};
 use super::{micros, timestamp};
 
-/// Beyond this number the oldest ids go anyway.
+/// Beyond this number, only the ids of counted entries are kept.
 const MAX_IDS: usize = 2_000_000;
+
+/// An [`EventId`] that needs no padding beside a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(packed(4))]
+struct Key(u64);
 
 /// The ids that the ledger knows.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    settled: EventIds,
-    unsettled: EventIds,
+    /// The number of the sweep that settles each of them.
+    ids: HashMap<Key, u32, foldhash::fast::RandomState>,
+    /// The number of the last sweep.
+    settled: u32,
 }
 
 /// Ids that are no longer kept.
@@ -29,114 +39,90 @@ pub(super) struct Pruned {
 impl Known {
     /// Reads the ids of the file.
     pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut known = Self::default();
-        let mut pages =
-            connection.prepare("SELECT page <= settled_page, ids FROM pages JOIN state")?;
+        let settled = connection.query_row("SELECT settled FROM state", [], |row| row.get(0))?;
+        let mut known = Self {
+            settled,
+            ..Self::default()
+        };
+        let mut pages = connection.prepare("SELECT sweep, ids FROM pages")?;
         let mut rows = pages.query([])?;
         while let Some(row) = rows.next()? {
-            let is_settled = row.get(0)?;
-            let known = if is_settled {
-                &mut known.settled
-            } else {
-                &mut known.unsettled
-            };
-            known.extend(ids(row, 1)?);
+            let sweep = row.get(0)?;
+            known.ids.extend(ids(row, 1)?.map(|id| (Key(id.0), sweep)));
         }
         Ok(known)
     }
 
     /// Returns what is known of an entry.
     pub(super) fn seen(&self, id: EventId) -> Seen {
-        if self.settled.contains(&id) {
-            Seen::Settled
-        } else if self.unsettled.contains(&id) {
-            Seen::Unsettled
-        } else {
-            Seen::Unknown
+        match self.ids.get(&Key(id.0)) {
+            Some(sweep) if *sweep <= self.settled => Seen::Settled(*sweep),
+            Some(_) => Seen::Unsettled,
+            None => Seen::Unknown,
         }
     }
 
-    /// Reports whether there are more than may be kept.
-    pub(super) fn is_over(&self) -> bool {
-        self.settled.len() > MAX_IDS
+    /// Reports whether only the ids of counted entries are kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.ids.len() >= MAX_IDS
     }
 
-    /// Follows a commit.
-    pub(super) fn follow(&mut self, commit: &Commit, pruned: &Pruned) {
-        if !commit.forgets {
-            let ids = commit.entries.iter().map(|entry| entry.id);
-            self.unsettled.extend(ids);
-        }
-        if commit.settles {
-            self.settled.extend(self.unsettled.drain());
-        }
+    /// Follows a commit that has kept these ids.
+    pub(super) fn follow(&mut self, commit: &Commit, kept: &[EventId], pruned: &Pruned) {
         for id in &pruned.ids {
-            self.settled.remove(id);
+            self.ids.remove(&Key(id.0));
         }
         if !pruned.ids.is_empty() {
-            self.settled.shrink_to_fit();
+            self.ids.shrink_to_fit();
         }
+        let kept = kept.iter().map(|id| (Key(id.0), commit.sweep));
+        self.ids.extend(kept);
+        self.settled = self.settled.max(commit.settled);
     }
 }
 
-/// Writes the ids of a commit.
-pub(super) fn write(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
+/// Writes the ids of a commit, and returns those that are kept.
+pub(super) fn write(
+    transaction: &Transaction<'_>,
+    commit: &Commit,
+    is_full: bool,
+) -> rusqlite::Result<Vec<EventId>> {
+    let is_counted =
+        |entry: &&NewEntry| matches!(entry.disposition, Disposition::Live | Disposition::Late);
+    let kept = commit.entries.iter();
+    let kept = kept.filter(|entry| !is_full || is_counted(entry));
+    let newest = kept.clone().map(|entry| entry.created_at).max();
+    let kept: Vec<EventId> = kept.map(|entry| entry.id).collect();
+    if let Some(newest) = newest.map(micros) {
+        let ids: Vec<u8> = kept.iter().flat_map(|id| id.0.to_le_bytes()).collect();
+        transaction
+            .prepare_cached("INSERT INTO pages (newest, sweep, ids) VALUES (?1, ?2, ?3)")?
+            .execute(params![newest, commit.sweep, ids])?;
+    }
     let newest = commit.entries.iter().map(|entry| entry.created_at).max();
     if let Some(newest) = newest.map(micros) {
-        if !commit.forgets {
-            let ids = commit.entries.iter().map(|entry| entry.id.0.to_le_bytes());
-            let ids: Vec<u8> = ids.flatten().collect();
-            transaction
-                .prepare_cached("INSERT INTO pages (newest, ids) VALUES (?1, ?2)")?
-                .execute(params![newest, ids])?;
-        }
         transaction
             .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
             .execute([newest])?;
     }
-    if commit.settles {
-        transaction
-            .prepare_cached(
-                "UPDATE state SET settled_page = (SELECT coalesce(max(page), 0) FROM pages)",
-            )?
-            .execute([])?;
-    }
-    Ok(())
+    Ok(kept)
 }
 
-/// Deletes settled ids that are no longer needed, and the oldest ones if there are too many, unless they are dated ahead. The watermark keeps
-/// their entries from being counted again.
-pub(super) fn prune(
-    transaction: &Transaction<'_>,
-    prune: Option<&Prune>,
-    is_over: bool,
-    now: Timestamp,
-) -> rusqlite::Result<Pruned> {
-    let mut pruned = Pruned::default();
+/// Deletes ids that are no longer needed. The watermark keeps their entries from being counted again.
+pub(super) fn prune(transaction: &Transaction<'_>, prune: &Prune) -> rusqlite::Result<Pruned> {
     let mut pages = Vec::new();
-    if let Some(Prune { before, met }) = prune {
-        let mut old = transaction.prepare_cached(
-            "SELECT page, ids FROM pages JOIN state WHERE page <= settled_page AND newest < ?1",
-        )?;
-        let mut rows = old.query([micros(*before)])?;
-        while let Some(row) = rows.next()? {
-            if !ids(row, 1)?.any(|id| met.contains(&id)) {
-                pages.push(row.get(0)?);
-            }
-        }
-    }
-    if is_over {
-        let mut oldest = transaction.prepare_cached(
-            "SELECT page FROM (
-                 SELECT page, newest, sum(length(ids) / 8) OVER (ORDER BY newest DESC, page) AS ids
-                 FROM pages JOIN state WHERE page <= settled_page
-             ) WHERE ids > ?1 AND newest <= ?2",
-        )?;
-        let mut rows = oldest.query(params![MAX_IDS as u64, micros(now)])?;
-        while let Some(row) = rows.next()? {
+    let mut old = transaction.prepare_cached(
+        "SELECT page, ids FROM (
+             SELECT *, sum(length(ids) / 8) OVER (ORDER BY newest DESC, page DESC) AS newer FROM pages
+         ) WHERE sweep <= ?1 AND newest <= ?2 AND newer > ?3",
+    )?;
+    let mut rows = old.query(params![prune.sweep, micros(prune.at), prune.newest])?;
+    while let Some(row) = rows.next()? {
+        if !ids(row, 1)?.any(|id| prune.met.contains(&id)) {
             pages.push(row.get(0)?);
         }
     }
+    let mut pruned = Pruned::default();
     let mut delete =
         transaction.prepare_cached("DELETE FROM pages WHERE page = ?1 RETURNING newest, ids")?;
     for page in pages {

@@ -263,7 +263,7 @@ async fn history_takes_no_slot_and_has_no_series() {
     let mut world = world(10);
     let now = Timestamp::now();
     let history = (0..500).map(|actor| NewEntry {
-        disposition: Disposition::History,
+        disposition: Disposition::Backdated,
         created_at: now - DAY,
         ..event("A", actor)
     });

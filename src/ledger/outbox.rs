@@ -101,20 +101,20 @@ pub(super) fn delivered_through(
 // === impl Outbox ===
 
 impl Outbox {
-    /// Reads the oldest records that may be sent, without the first `skip`. Older entries are still to be read since `waiting_since`; `None` if none
+    /// Reads the oldest records that may be sent, without the first `skip`. Older entries are still to be read since `held_since`; `None` if none
     /// are. Unless it `is_urgent`, records wait for them.
     pub(super) fn batch(
         &mut self,
         connection: &Connection,
-        waiting_since: Option<Timestamp>,
+        held_since: Option<Timestamp>,
         is_urgent: bool,
         mut skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         let is_over = |since: &_| self.released == Some(*since) || is_urgent;
-        self.released = waiting_since.filter(is_over);
-        if waiting_since.is_some() && self.released.is_none() {
+        self.released = held_since.filter(is_over);
+        if held_since.is_some() && self.released.is_none() {
             return Ok(Vec::new());
         }
         let (mut records, mut bytes) = (Vec::new(), 0);

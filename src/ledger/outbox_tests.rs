@@ -92,34 +92,43 @@ async fn a_witness_leaves_out_of_order() {
 async fn records_wait_for_older_ones_for_ten_minutes() {
     let now = Timestamp::now();
     let at = |second: i64| now + jiff::SignedDuration::from_secs(second);
+    let held = |first, count, at, held_since| Commit {
+        held_since,
+        ..page(first, count, at)
+    };
     let mut world = World::new();
-    world.ledger().wait_since(Some(now));
-    world.commit(page(4, 2, at(2))).await.unwrap();
-    world.commit(page(0, 2, at(0))).await.unwrap();
+    world.commit(held(4, 2, at(2), Some(now))).await.unwrap();
+    world.commit(held(0, 2, at(0), Some(now))).await.unwrap();
     assert_eq!((world.batch(100).await.len(), world.backlog()), (0, 4));
-    world.ledger().wait_since(None);
-    world.commit(page(2, 2, at(1))).await.unwrap();
+    // Not over a restart, either, unless nothing is read any more.
+    world.restart();
+    assert_eq!(world.batch(100).await.len(), 0);
+    world.ledger().end_reading();
+    assert_eq!(world.batch(100).await.len(), 4);
+    world.restart();
+    world.commit(held(2, 2, at(1), None)).await.unwrap();
     assert_eq!(world.drain().await, raw(0, 6));
     for (minutes, waits) in [(9, true), (11, false), (-11, false)] {
         let since = now - jiff::SignedDuration::from_mins(minutes);
         let mut world = World::new();
-        world.page(0, 1).await;
-        // Once they have waited for so long, they do not wait again for what is to be read next.
-        for since in [since, now] {
-            world.ledger().wait_since(Some(since));
-            assert_eq!(world.batch(1).await.is_empty(), waits, "{minutes}");
-        }
-        world.ledger().wait_since(None);
-        world.ledger().wait_since(Some(now));
-        assert!(world.batch(1).await.is_empty(), "{minutes}");
+        world.commit(held(0, 1, now, Some(since))).await.unwrap();
+        assert_eq!(world.batch(1).await.is_empty(), waits, "{minutes}");
     }
 }
 
 #[tokio::test]
 async fn a_full_file_holds_no_records_back() {
     let mut world = World::new();
-    world.ledger().wait_since(Some(Timestamp::now()));
-    world.fill(0).await;
+    let mut commit = page(0, 1, Timestamp::now());
+    commit.held_since = Some(Timestamp::now());
+    world.commit(commit).await.unwrap();
+    assert_eq!(world.batch(10).await.len(), 0);
+    while !world.ledger().is_full().await {
+        let number = world.counted();
+        let mut commit = page(number, 1000, Timestamp::now());
+        commit.held_since = Some(Timestamp::now());
+        world.commit(commit).await.unwrap();
+    }
     assert_eq!(world.batch(10).await.len(), 10);
 }
 
@@ -127,22 +136,18 @@ async fn a_full_file_holds_no_records_back() {
 async fn what_was_committed_is_settled_when_a_sweep_ends_and_after_a_restart() {
     let mut world = World::new();
     let ids = [0, 1, 2].map(|number| entry(number, Timestamp::UNIX_EPOCH).id);
-    for settles in [false, true, false] {
+    for (sweep, settled) in [(5, 4), (5, 5), (6, 5)] {
         let number = world.counted();
         let mut commit = page(number, 1, Timestamp::now());
-        commit.settles = settles;
+        (commit.sweep, commit.settled) = (sweep, settled);
+        commit.tail = Some("{}".to_owned());
         world.ledger().commit(commit).await.unwrap();
         world.restart();
     }
-    let mut history = page(3, 1, Timestamp::now());
-    history.forgets = true;
-    world.ledger().commit(history).await.unwrap();
-    let expected = [Seen::Settled, Seen::Settled, Seen::Unsettled];
+    let expected = [Seen::Settled(5), Seen::Settled(5), Seen::Unsettled];
     assert_eq!(world.ledger().seen(ids), expected);
     world.restart();
     assert_eq!(world.ledger().seen(ids), expected);
-    let forgotten = entry(3, Timestamp::UNIX_EPOCH).id;
-    assert_eq!(world.ledger().seen([forgotten]), [Seen::Unknown]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use super::micros;
 use super::open::LedgerOptions;
 
 /// The version of the schema.
-pub(super) const VERSION: i64 = 7;
+pub(super) const VERSION: i64 = 8;
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -36,17 +36,20 @@ CREATE TABLE state (
     fence             INTEGER NOT NULL,
     -- The records of all entries that were created up to this time were delivered when the row was written.
     delivered_through INTEGER,
-    -- Pages of ids up to this number are settled.
-    settled_page      INTEGER NOT NULL DEFAULT 0,
+    -- The number of the last sweep.
+    settled           INTEGER NOT NULL DEFAULT 0,
+    -- Since when log records wait for older entries that are still to be read.
+    held_since        INTEGER,
     tail              TEXT NOT NULL
 ) STRICT;
 
 -- The known ids, a row per page: 8 bytes each, little-endian.
 CREATE TABLE pages (
-    -- No number is used twice.
-    page   INTEGER PRIMARY KEY AUTOINCREMENT,
+    page   INTEGER PRIMARY KEY,
     -- The newest creation time in it.
     newest INTEGER NOT NULL,
+    -- The number of the sweep that settles them.
+    sweep  INTEGER NOT NULL,
     ids    BLOB NOT NULL
 ) STRICT;
 

@@ -30,9 +30,7 @@ pub enum Disposition {
     Ignored,
     /// Neither delivered nor counted: it is outside the filters, and was sent in spite of them.
     Filtered,
-    /// Delivered as a log record, not counted: it was there before.
-    History,
-    /// Delivered, not counted: it is older than the watermark, and may have been known once.
+    /// Delivered, not counted: it is not newer than the watermark, and was there before or may have been known once.
     Backdated,
     /// Delivered and counted.
     Live,
@@ -47,17 +45,21 @@ pub enum Seen {
     Unknown,
     /// It was met since the last sweep ended.
     Unsettled,
-    /// It was met before.
-    Settled,
+    /// It was met before, and the sweep of this number settled it.
+    Settled(u32),
 }
 
-/// Known ids that are no longer needed: settled ones whose page in the file is older than a time, and has none of those that are kept.
+/// Known ids that are no longer needed: those of pages that were settled by a sweep, are not newer than a time, and have none of those that are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Prune {
-    /// Ids of older entries go.
-    pub before: Timestamp,
+    /// The number of the sweep.
+    pub sweep: u32,
+    /// The time.
+    pub at: Timestamp,
     /// These are kept.
     pub met: EventIds,
+    /// So many of the newest ones are kept, too.
+    pub newest: u32,
 }
 
 /// The actor, if the entry names one.
@@ -132,8 +134,8 @@ labels! {
         Retention => "retention",
         /// A page could not be read for a day.
         Unreadable => "unreadable",
-        /// A page of the history could not be read for a day.
-        UnreadableHistory => "unreadable_history",
+        /// There are more unread entries than ids can be kept.
+        TooMany => "too_many",
         /// The state file was damaged and a new one took its place.
         StateRecreated => "state_recreated",
     }
@@ -163,13 +165,15 @@ pub struct Commit {
     pub trace: Option<TraceContext>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
-    /// Their ids do not become known: they are history, below everything that is read again.
-    pub forgets: bool,
-    /// All that is known is settled, these entries too.
-    pub settles: bool,
+    /// The number of the sweep that settles them.
+    pub sweep: u32,
+    /// The number of the last sweep that ended: all that has this number or a lower one is settled.
+    pub settled: u32,
+    /// Since when log records wait for older entries that are still to be read, by this machine's clock; `None` if they do not.
+    pub held_since: Option<Timestamp>,
     /// The state of the tail after this commit, as JSON.
     pub tail: Option<String>,
-    /// Every entry that was listed by this time is in the file; `None` before the history is complete.
+    /// Every entry that was listed by this time is in the file.
     pub complete_through: Option<Timestamp>,
     /// The organization's id and name.
     pub organization: Option<(String, Option<String>)>,

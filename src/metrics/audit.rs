@@ -41,7 +41,7 @@ descriptors! {
     MALFORMED = "orgdata_audit_entries_malformed";
     /// Audit events counted under the actor other because --metrics.max-actors was reached.
     OTHER_ACTOR = "orgdata_audit_events_other_actor";
-    /// Sweeps that ended before they had met what was read before. A pass completes them.
+    /// Polls that found more new entries than a poll reads. The exporter catches up.
     CUT = "orgdata_audit_sweeps_cut";
     /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
     /// because the state file was damaged.
@@ -57,14 +57,12 @@ descriptors! {
     /// Audit events that were not counted, and log records that were not sent, because their activity type is excluded.
     EXCLUDED = "orgdata_audit_entries_excluded" ["from"];
     /// Every audit log entry that was created up to this time is counted, in seconds since the epoch; entries that appear late
-    /// are not included. Absent before the first sync is done.
+    /// are not included. Absent before the first catch-up is done. It stands still while the exporter is behind.
     COMPLETE_THROUGH = "orgdata_audit_complete_through_timestamp_seconds";
-    /// 1 while a pass has to complete what a sweep left out; otherwise 0.
+    /// 1 while the exporter catches up: there is more to read than a poll has read, or the history that --audit.start asks for; otherwise 0.
     BEHIND = "orgdata_audit_behind";
     /// Since when it has been behind, in seconds since the epoch; absent if it is not.
     BEHIND_SINCE = "orgdata_audit_behind_since_timestamp_seconds";
-    /// 1 if the first sync is done and the history requested by --audit.start has been read; otherwise 0.
-    HISTORY_COMPLETE = "orgdata_audit_history_complete";
     /// 1 while the state file is full and reading pauses until the collector accepts log records, or the process that holds it open closes it; otherwise 0.
     PAUSED = "orgdata_audit_paused";
     /// The organization whose audit logs are read, and the host of --api.base-url; always 1. Absent before the first page.
@@ -106,7 +104,6 @@ struct Table {
     complete_through: Option<Timestamp>,
     /// Since when a pass has to complete what a sweep left out.
     behind_since: Option<Timestamp>,
-    history_complete: bool,
     paused: bool,
     /// Id and name, and the host of the API.
     organization: Option<[String; 3]>,
@@ -181,16 +178,14 @@ impl AuditMetrics {
         table.complete_through = table.complete_through.max(at);
     }
 
-    /// Reports since when a pass has to complete what a sweep left out, and whether first sync and history are complete.
-    pub fn progress(&self, behind_since: Option<Timestamp>, history_complete: bool) {
-        let mut table = lock(&self.table);
-        (table.behind_since, table.history_complete) = (behind_since, history_complete);
+    /// Reports since when the exporter has been behind; `None` if it is not.
+    pub fn behind(&self, since: Option<Timestamp>) {
+        lock(&self.table).behind_since = since;
     }
 
-    /// Returns what was reported with [`progress`](Self::progress).
-    pub fn current_progress(&self) -> (Option<Timestamp>, bool) {
-        let table = lock(&self.table);
-        (table.behind_since, table.history_complete)
+    /// Returns since when the exporter has been behind.
+    pub fn behind_since(&self) -> Option<Timestamp> {
+        lock(&self.table).behind_since
     }
 
     /// Reports the organization that the entries belong to, and the host of the API.
@@ -287,7 +282,6 @@ impl AuditMetrics {
         if let Some(at) = table.behind_since {
             families.gauge(BEHIND_SINCE, seconds(at))?;
         }
-        families.gauge(HISTORY_COMPLETE, u32::from(table.history_complete))?;
         families.gauge(PAUSED, u32::from(table.paused))?;
         let organization = table.organization.iter();
         families.gauges(
@@ -416,7 +410,7 @@ mod tests {
         let since = "orgdata_audit_behind_since_timestamp_seconds ";
         assert_eq!(look(&metrics, behind).as_deref(), Some("0"));
         assert_eq!(look(&metrics, since), None);
-        metrics.progress(Timestamp::from_second(1_772_359_200).ok(), true);
+        metrics.behind(Timestamp::from_second(1_772_359_200).ok());
         assert_eq!(look(&metrics, behind).as_deref(), Some("1"));
         assert_eq!(look(&metrics, since).as_deref(), Some("1772359200.0"));
     }

@@ -69,7 +69,7 @@ impl Outbox {
         let entry = |number| NewEntry {
             id: EventId(number as u64),
             created_at: Timestamp::UNIX_EPOCH,
-            disposition: Disposition::History,
+            disposition: Disposition::Backdated,
             activity_type: Some("X".to_owned()),
             actor: None,
             problem: None,

@@ -58,7 +58,7 @@ pub(crate) fn busy() -> Metrics {
         ..Changes::default()
     });
     let audit = &metrics.audit;
-    audit.progress(Some(at("2026-03-10T10:58:59Z")), false);
+    audit.behind(Some(at("2026-03-10T10:58:59Z")));
     audit.complete_through(Some(at("2026-03-10T10:59:59Z")));
     let api = "api.example.com";
     metrics.audit.organization("7", "Example \"Org\"", api);

@@ -71,11 +71,9 @@ impl World {
         }
         if !state.begun && held.tail.is_synced {
             state.begun = true;
-            let as_of = held
-                .tail
-                .complete_through
-                .ok_or("a first sync of no time")?;
-            state.history_from = self.plan.start.from(held.created_at.min(as_of));
+            let first = held.tail.marks.first().ok_or("a first sync of no time")?;
+            state.history_from = self.plan.start.from(held.created_at.min(first.at));
+            state.taken_since = held.tail.since;
             let there = state.beginnings.last().map_or(0, |begun| begun.rows);
             for row in &mut state.rows {
                 row.live = !row.known && row.number >= there;
@@ -83,21 +81,22 @@ impl World {
                 row.leaves_no_trace |= row.live && row.gone;
             }
             let limit = self.plan.page_size.clamp(2, 10) as usize;
-            state.is_short_sync = held.known.len() < limit;
+            // No entry of a page that is dated ahead is ground.
+            let is_past = |row: &Row| row.known && row.created <= first.at;
+            state.is_short_sync = held.known.len() < limit || !state.rows.iter().any(is_past);
             state.note("first sync", 0, 0);
         }
         state.was_empty = held.tail.was_empty || !state.begun;
         let now = state.epoch + state.now();
         let is_long = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_mins(10);
         let is_full = state.ledger.as_ref().is_some_and(LedgerHandle::looks_full);
-        let mut histories = held.tail.histories.iter().map(|history| history.since);
-        state.has_released |= is_full || histories.any(is_long);
+        state.has_released |= is_full || held.tail.held_since.is_some_and(is_long);
         // After a sweep was cut, what it left out may be on a page with newer entries.
         state.has_released |= held.tail.behind_since().is_some();
         // What a pass finds above all that is settled has older ones below it.
-        state.has_released |= held.tail.pass.is_some() && !held.tail.unsettled.is_empty();
+        state.has_released |= held.tail.pass.is_some() && held.tail.has_unsettled;
         // A restart forgets that a sweep was under way.
-        state.is_mid_sweep = !held.tail.unsettled.is_empty();
+        state.is_mid_sweep = held.tail.has_unsettled;
         // Every known event that came since the first page is counted once, and nothing else is.
         let mut counts = Counts::new();
         let is_counted = |row: &&Row| row.live && row.known && !row.malformed;
@@ -134,7 +133,7 @@ impl World {
         if self.plan.retention.is_none() && held.gaps > 0 {
             return Err("a gap is reported, but nothing was lost".to_owned());
         }
-        if held.waiting > (2 + returns(state)) * state.rows.len() as u64 + held.gaps {
+        if held.waiting > 2 * state.rows.len() as u64 + held.gaps {
             return Err(format!("{} records wait in the outbox", held.waiting));
         }
         let bytes = state.files.bytes();
@@ -239,7 +238,6 @@ impl World {
         for (is_done, what) in [
             (held.waiting == 0, WAITS),
             (held.tail.behind_since().is_none(), "it is behind"),
-            (held.tail.histories.is_empty(), "history is not complete"),
             (held.tail.complete_through > Some(at), "no sweep since"),
             (is_scanned, "no ticket scan since"),
             (state.begun, "no first page"),
@@ -359,7 +357,7 @@ impl World {
             .filter(|row| self.may_be_history(state, row))
             .count() as u64;
         let counted = total(Total::Malformed);
-        if !(live..=live + (1 + returns(state)) * old).contains(&counted) {
+        if !(live..=live + old).contains(&counted) {
             return Err(format!(
                 "{counted} malformed, not {live} and those of {old} in the history"
             ));
@@ -424,16 +422,9 @@ impl World {
 
     /// Returns whether it may be delivered.
     fn may_be_history(&self, state: &State, row: &Row) -> bool {
-        let is_since = state.history_from.is_some_and(|from| row.created >= from);
+        let is_since = state.taken_since.is_some_and(|since| row.created >= since);
         !row.live && (is_since || state.is_short_sync)
     }
-}
-
-/// Returns how often history may have begun again at the top, and delivered its last page again: after a cursor that was refused, or was older
-/// than ten minutes.
-fn returns(state: &State) -> u64 {
-    let refused = state.counts.get("refused cursors").copied().unwrap_or(0);
-    refused + state.now().as_secs() / 600
 }
 
 /// Reads the file as another process does.

@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) watermarks: [Option<Timestamp>; 2],
     /// Where history begins; `None` if none is wanted.
     pub(super) history_from: Option<Timestamp>,
+    /// The oldest time that the first passes take.
+    pub(super) taken_since: Option<Timestamp>,
     /// The first sync met fewer entries than a sweep reads, so the newest old ones may be delivered.
     pub(super) is_short_sync: bool,
     /// Some entries were not settled at the last commit.
