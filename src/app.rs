@@ -133,7 +133,6 @@ impl<S: Export + 'static> Parts<S> {
         health: &Health,
         shutdown: &CancellationToken,
     ) -> Result<(), Failure> {
-        let started = Timestamp::now();
         tracing::debug!(state = %settings.ledger.shown_path().display(), "opening the state file");
         let (ledger, state) = tokio::select! {
             biased;
@@ -143,10 +142,6 @@ impl<S: Export + 'static> Parts<S> {
                 return Ok(());
             }
         };
-        if let Some(at) = state.recreated_at {
-            let by_us = at.as_microsecond() >= started.as_microsecond();
-            self.metrics.state.recreated(at, by_us);
-        }
         self.run(ledger, state, settings, addresses, health, shutdown)
             .await
     }

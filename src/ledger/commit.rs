@@ -30,8 +30,6 @@ pub struct LedgerState {
     pub organization: Option<(String, Option<String>)>,
     /// When the file was created.
     pub created_at: Timestamp,
-    /// When it took the place of a damaged file.
-    pub recreated_at: Option<Timestamp>,
     /// The newest creation time of the ids that were pruned so far.
     pub pruned: Option<Timestamp>,
     /// The records of all entries up to this time are delivered.
@@ -423,23 +421,22 @@ fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
         }
     }
     file.query_row(
-        "SELECT instance_id, organization, organization_name, created_at, recreated_at, pruned_at, newest_at,
+        "SELECT instance_id, organization, organization_name, created_at, pruned_at, newest_at,
                 (SELECT coalesce(sum(count), 0) FROM events), delivered_through, tail FROM state",
         [],
         |row| {
             let time = |at: Option<i64>| at.map(timestamp);
-            counted.newest = time(row.get(6)?);
+            counted.newest = time(row.get(5)?);
             let (organization, name): (Option<String>, _) = (row.get(1)?, row.get(2)?);
             Ok(LedgerState {
                 instance_id: row.get(0)?,
                 organization: organization.map(|id| (id, name)),
                 created_at: timestamp(row.get(3)?),
-                recreated_at: time(row.get(4)?),
-                pruned: time(row.get(5)?),
-                tail: row.get(9)?,
+                pruned: time(row.get(4)?),
+                tail: row.get(8)?,
                 counted,
-                events: row.get(7)?,
-                delivered_through: time(row.get(8)?),
+                events: row.get(6)?,
+                delivered_through: time(row.get(7)?),
             })
         },
     )

@@ -9,7 +9,7 @@ use super::micros;
 use super::open::LedgerOptions;
 
 /// The version of the schema.
-pub(super) const VERSION: i64 = 7;
+pub(super) const VERSION: i64 = 8;
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -27,8 +27,6 @@ CREATE TABLE state (
     organization_name TEXT,
     instance_id       TEXT NOT NULL,
     created_at        INTEGER NOT NULL,
-    -- When it took the place of a damaged file.
-    recreated_at      INTEGER,
     -- The newest creation time of an entry, and of an entry whose id was pruned.
     newest_at         INTEGER,
     pruned_at         INTEGER,
@@ -145,27 +143,21 @@ pub(super) fn corrupt(what: String) -> rusqlite::Error {
 }
 
 /// Creates the tables and what they begin with, in one transaction.
-pub(super) fn create(
-    connection: &Connection,
-    options: &LedgerOptions,
-    recreated: bool,
-) -> rusqlite::Result<()> {
+pub(super) fn create(connection: &Connection, options: &LedgerOptions) -> rusqlite::Result<()> {
     // It has no effect on a file that is not empty.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     configure(connection)?;
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(TABLES)?;
-    let now = micros(options.machine.now());
     transaction.execute(
-        "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, recreated_at, fence, tail)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, '')",
+        "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, fence, tail)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, '')",
         params![
             VERSION,
             options.base_url,
             uuid::Uuid::new_v4().to_string(),
-            now,
-            recreated.then_some(now),
+            micros(options.machine.now()),
             fastrand::i64(1..)
         ],
     )?;

@@ -134,8 +134,6 @@ labels! {
         Unreadable => "unreadable",
         /// A page of the history could not be read for a day.
         UnreadableHistory => "unreadable_history",
-        /// The state file was damaged and a new one took its place.
-        StateRecreated => "state_recreated",
     }
 }
 
@@ -301,18 +299,6 @@ impl RecordKind {
 // === impl Gap ===
 
 impl Gap {
-    /// Returns the gap before a file that took the place of a damaged one.
-    pub fn recreated(at: Timestamp) -> Self {
-        Self {
-            reason: GapReason::StateRecreated,
-            from: None,
-            to: Some(at),
-            message: format!(
-                "the state file was damaged and a new one was created at {at}; what the old one had not exported is missing"
-            ),
-        }
-    }
-
     /// Returns the JSON that becomes the body of the gap's log record.
     pub(super) fn to_json(&self, detected_at: Timestamp) -> String {
         serde_json::json!({

@@ -43,8 +43,7 @@ descriptors! {
     OTHER_ACTOR = "orgdata_audit_events_other_actor";
     /// Sweeps that ended before they had met what was read before. A pass completes them.
     CUT = "orgdata_audit_sweeps_cut";
-    /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
-    /// because the state file was damaged.
+    /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them.
     GAPS = "orgdata_audit_gaps";
     /// Audit log entries outside the configured filters that the API returned anyway. They are dropped.
     FILTERED = "orgdata_audit_entries_filtered";

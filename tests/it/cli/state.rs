@@ -1,7 +1,8 @@
-//! The state file: what cannot be opened is refused with what to do, and a damaged one is set aside.
+//! The state file: what cannot be opened or is damaged is refused with what to do, and stays.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 
 use orgdata_simulator::Running;
 
@@ -37,11 +38,11 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     }
     // The file of a newer version that does not allow it is not changed.
     let database = rusqlite::Connection::open(&file).unwrap();
-    let later = "UPDATE state SET schema_version = 9";
+    let later = "UPDATE state SET schema_version = 99";
     database.execute_batch(later).unwrap();
     drop(database);
     let before = std::fs::read(&file).unwrap();
-    let version = "written by another version of this program (schema 9, not 7); run that version";
+    let version = "written by another version of this program (schema 99, not 8); run that version";
     refused(&launch, "state.db", 2, version).await;
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
@@ -119,7 +120,7 @@ async fn a_file_that_is_deleted_or_replaced_ends_the_process_which_sends_what_it
 }
 
 #[tokio::test]
-async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
+async fn damage_ends_the_process_and_the_next_one_until_the_file_is_moved_away() {
     let api = organization().await;
     let (launch, file, mut running) = started(&api).await;
     // All but the first page is overwritten, as by a failing disk.
@@ -132,13 +133,15 @@ async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
     std::fs::write(&file, bytes).unwrap();
     api.add_events(1);
     assert_eq!(running.ended().await, Some(1));
-    let mut next = launch.start();
-    next.until_value("orgdata_state_recreated_total", 1.0).await;
-    let at = next.value("orgdata_state_recreated_timestamp_seconds");
-    assert!(at.await > Some(1.6e9));
-    next.logs("state.db.damaged").await;
-    // Also if it is killed before anything else happens.
-    next.kill();
-    launch.start().until_value(GAPS, 1.0).await;
-    assert!(file.with_extension("db.damaged").exists());
+    let command = format!("mv '{0}' '{0}.old'", file.display());
+    let said = running.stderr().text();
+    assert!(said.lines().last().unwrap().contains(&command), "{said}");
+    let before = std::fs::read(&file).unwrap();
+    let again = launch.clone().run().await;
+    let again = again.refusal_with_log(1);
+    assert!(again.contains(&command), "{again}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    let moved = Command::new("sh").arg("-c").arg(command).status();
+    assert!(moved.unwrap().success());
+    launch.start().until_value(GAPS, 0.0).await;
 }
