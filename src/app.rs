@@ -150,7 +150,7 @@ impl<S: Export + 'static> Parts<S> {
     pub(crate) async fn run(
         self,
         ledger: LedgerHandle,
-        state: LedgerState,
+        mut state: LedgerState,
         settings: &ExporterSettings,
         addresses: &str,
         health: &Health,
@@ -162,20 +162,24 @@ impl<S: Export + 'static> Parts<S> {
             sender,
         } = self;
         let shown = ledger.status();
-        let api = settings.api.base_url.host();
-        show_status(&metrics, api, &shown);
+        let api = settings
+            .audit
+            .is_some()
+            .then(|| settings.api.base_url.host().to_owned());
+        show_status(&metrics, api.as_deref(), &shown);
         metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
         // They go on while the relay sends its last records.
         let mut followers = JoinSet::new();
-        let status = follow_status(metrics.clone(), api.to_owned(), ledger.watch());
+        let status = follow_status(metrics.clone(), api, ledger.watch());
         followers.spawn(status);
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
+        let opening = std::mem::take(&mut state.opening);
         if let Some(audit) = settings.audit.clone() {
             metrics.loops.enable(Loop::Audit);
             let (client, ledger) = (client.clone(), ledger.clone());
@@ -186,6 +190,7 @@ impl<S: Export + 'static> Parts<S> {
         } else {
             metrics.audit.restore(state.counted, state.events);
         }
+        metrics.audit.publish(opening);
         if let Some(tickets) = settings.tickets.clone() {
             metrics.loops.enable(Loop::Tickets);
             metrics.tickets.start();
@@ -280,15 +285,15 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
 }
 
 /// Shows each change of the state file in the metrics, until the file is closed.
-async fn follow_status(metrics: Metrics, api: String, mut status: watch::Receiver<Status>) {
+async fn follow_status(metrics: Metrics, api: Option<String>, mut status: watch::Receiver<Status>) {
     while status.changed().await.is_ok() {
         let now = status.borrow_and_update().clone();
-        show_status(&metrics, &api, &now);
+        show_status(&metrics, api.as_deref(), &now);
     }
 }
 
-/// Shows the state of the file in the metrics; `api` is the host of the API.
-fn show_status(metrics: &Metrics, api: &str, now: &Status) {
+/// Shows the state of the file in the metrics; `api` is the host of the API, if its audit logs are read.
+fn show_status(metrics: &Metrics, api: Option<&str>, now: &Status) {
     let (state, letters) = (&metrics.state, &metrics.dead_letters);
     let raise = |counter: &Counter, count: u64| {
         counter.inc_by(count - counter.get());
@@ -302,10 +307,11 @@ fn show_status(metrics: &Metrics, api: &str, now: &Status) {
     }
     letters.stored.set(now.dead_letters);
     state.size_bytes.set(now.size_bytes);
+    let delivered_through = now.delivered_through.filter(|_| api.is_some());
     metrics
         .otlp
-        .backlog(now.backlog, now.oldest, now.delivered_through);
-    if let Some((id, name)) = &now.organization {
+        .backlog(now.backlog, now.oldest, delivered_through);
+    if let (Some((id, name)), Some(api)) = (&now.organization, api) {
         let name = name.as_deref().unwrap_or_default();
         metrics.audit.organization(id, name, api);
     }

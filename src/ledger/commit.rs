@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
@@ -17,7 +17,7 @@ use super::labels::Labels;
 use super::open::{LedgerOptions, open};
 use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
 use super::size::Size;
-use super::types::{Changes, Commit, DeadReason, Disposition, NewEntry, RecordKind, Total};
+use super::types::{Changes, Commit, DeadReason, Disposition, Gap, NewEntry, RecordKind, Total};
 use super::{LedgerError, Status, micros, timestamp};
 use crate::util::lock;
 
@@ -40,6 +40,8 @@ pub struct LedgerState {
     pub counted: Changes,
     /// The number of events counted, under labels that are shown or not.
     pub events: u64,
+    /// What changed when the file was opened.
+    pub opening: Changes,
 }
 
 /// The open file and what is kept of it in memory.
@@ -54,6 +56,8 @@ pub(super) struct Ledger {
     outbox: Outbox,
     pub(super) size: Arc<Size>,
     pub(super) status: watch::Sender<Status>,
+    /// The records of entries up to this time were not made.
+    unrecorded_to: Option<Timestamp>,
     /// SQLite's version of the data when queued dead letters were looked for last.
     looked_at: Option<i64>,
 }
@@ -75,6 +79,9 @@ impl Ledger {
     ) -> rusqlite::Result<(Self, LedgerState)> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let mut state = state(&connection)?;
+        if options.outbox {
+            state.opening = report_unrecorded(&connection, &options)?;
+        }
         let (labels, counted) = labels(&options, &connection)?;
         state.counted.introduced = counted.introduced;
         state.counted.names = counted.names;
@@ -82,12 +89,15 @@ impl Ledger {
         let status = Status {
             organization: state.organization.clone(),
             backlog: backlog.cast_unsigned(),
-            delivered_through: state.delivered_through,
+            delivered_through: state.delivered_through.filter(|_| options.outbox),
             ..Status::default()
         };
         let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
         let ledger = Self {
             fence: number("SELECT fence FROM state")?,
+            unrecorded_to: connection
+                .query_row("SELECT unrecorded_to FROM state", [], |row| row.get(0))
+                .map(|at: Option<i64>| at.map(timestamp))?,
             known: Arc::new(Mutex::new(Known::load(&connection)?)),
             labels: Some(labels),
             outbox: Outbox::default(),
@@ -131,12 +141,14 @@ impl Ledger {
             let gaps = commit.gaps.iter();
             let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
             waiting = outbox::push(&transaction, encoder, records(&commit, &gaps))?;
+        } else {
+            note_unrecorded(&transaction, &commit)?;
         }
         let mut delivered = self.status.borrow().delivered_through;
         if let Some(tail) = &commit.tail {
             if self.options.outbox {
                 let through = outbox::delivered_through(&transaction, commit.complete_through)?;
-                delivered = delivered.max(through);
+                delivered = delivered.max(through.filter(|at| Some(*at) > self.unrecorded_to));
             }
             transaction
                 .prepare_cached("UPDATE state SET tail = ?1, delivered_through = ?2")?
@@ -313,6 +325,63 @@ fn records<'a>(
     entries.chain(gaps.map(move |json| record(RecordKind::Gap, json, commit.server_time)))
 }
 
+/// Notes when the entries were created whose records are not made, because no collector is configured.
+fn note_unrecorded(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
+    let times = || records(commit, &[]).map(|record| record.created_at);
+    let Some((oldest, newest)) = times().min().zip(times().max()) else {
+        return Ok(());
+    };
+    // One dated ahead hides nothing that is recorded later.
+    let newest = newest.min(commit.arrived_at.max(commit.server_time));
+    transaction
+        .prepare_cached(
+            "UPDATE state SET unrecorded_from = min(coalesce(unrecorded_from, ?1), ?1), unrecorded_to = max(coalesce(unrecorded_to, ?2), ?2)",
+        )?
+        .execute(params![micros(oldest.min(newest)), micros(newest)])?;
+    Ok(())
+}
+
+/// Reports the entries that were read while no collector was configured as a gap, once, in one transaction. Returns what changed.
+fn report_unrecorded(
+    connection: &Connection,
+    options: &LedgerOptions,
+) -> rusqlite::Result<Changes> {
+    let transaction = connection.unchecked_transaction()?;
+    let noted = transaction.query_row(
+        "SELECT unrecorded_from, unrecorded_to FROM state",
+        [],
+        |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?)),
+    )?;
+    let (Some(from), Some(to)) = noted else {
+        return Ok(Changes::default());
+    };
+    let (from, to) = (timestamp(from), timestamp(to));
+    let now = options.machine.now();
+    let gap = Gap::not_recorded(from, to);
+    let changes = Changes {
+        totals: vec![(Total::Gaps, 1)],
+        ..Changes::default()
+    };
+    outbox::push(
+        &transaction,
+        &*options.encoder,
+        records(&Commit::new(now), &[gap.to_json(now)]),
+    )?;
+    add_totals(&transaction, &changes.totals, now)?;
+    transaction.execute("UPDATE state SET unrecorded_from = NULL", [])?;
+    transaction.commit()?;
+    // The end of a window does not belong to it.
+    let until = to + SignedDuration::from_micros(1);
+    tracing::warn!(
+        reason = gap.reason.as_str(),
+        %from,
+        %to,
+        command = format!("orgdata-exporter verify --from {from} --until {until} --send-missing /dev/null"),
+        "gap in the audit logs: no collector was configured when these entries were read; the command sends their log records, with the exporter's flags"
+    );
+    Ok(changes)
+}
+
 /// Returns the dead letters of a commit: entries that cannot be counted.
 fn unreadable(commit: &Commit, encoder: &dyn Encode) -> Vec<DeadLetter> {
     let entries = commit.entries.iter();
@@ -437,6 +506,7 @@ fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
                 counted,
                 events: row.get(6)?,
                 delivered_through: time(row.get(7)?),
+                opening: Changes::default(),
             })
         },
     )

@@ -12,6 +12,7 @@ use crate::metrics::audit::Total;
 use crate::support::settings::{self, alone};
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const MIB: u64 = 1 << 20;
 
 /// A state file and the process that has it open.
@@ -56,6 +57,7 @@ impl World {
         self.metrics = Metrics::new(Duration::ZERO);
         let held = state.counted.clone();
         self.metrics.audit.restore(held, state.events);
+        self.metrics.audit.publish(state.opening.clone());
         self.open = Some((ledger, state));
     }
 
@@ -530,6 +532,56 @@ async fn the_status_counts_commits_and_evictions_and_survives_what_it_should() {
         world.commit(commit).await.unwrap();
         let through = world.ledger().status().delivered_through;
         assert_eq!(through, Some(created + DAY));
+    }
+}
+
+#[tokio::test]
+async fn entries_read_without_a_collector_are_one_gap_of_the_first_start_with_one() {
+    let mut world = World::with(|settings| settings.outbox = false);
+    let begun = Timestamp::from_second(1_800_000_000).unwrap();
+    let complete = |number, created: Timestamp, through: Timestamp| Commit {
+        complete_through: Some(through),
+        ..page(number, 1, created)
+    };
+    let through = |world: &World| world.ledger().status().delivered_through;
+    // The last one is dated ahead.
+    let ends = begun + DAY;
+    for (number, created) in [(0, begun + HOUR), (1, begun), (2, ends), (3, ends + DAY)] {
+        let mut commit = complete(number, created, ends);
+        commit.server_time = ends;
+        world.commit(commit).await.unwrap();
+        world.restart();
+        assert_eq!((world.backlog(), world.total(Total::Gaps)), (0, 0));
+        assert_eq!(through(&world), None);
+    }
+    world.settings.outbox = true;
+    for _ in 0..2 {
+        world.restart();
+        assert_eq!((world.backlog(), world.total(Total::Gaps)), (1, 1));
+        // What it says of the time before would be wrong.
+        world.commit(complete(4, ends, ends)).await.unwrap();
+        assert_eq!(through(&world), None);
+        let waiting = json(&world.batch(10).await);
+        let gap = format!("\"reason\":\"not_recorded\",\"from\":\"{begun}\",\"to\":\"{ends}\"");
+        assert!(
+            waiting.iter().any(|record| record.contains(&gap)),
+            "{waiting:?}"
+        );
+        world.change("DELETE FROM outbox WHERE page > 1");
+    }
+    world.restart();
+    world.drain().await;
+    let later = ends + DAY;
+    world.commit(complete(5, later, later)).await.unwrap();
+    assert_eq!(through(&world), Some(later - Duration::from_micros(1)));
+    // Without a collector it says nothing; another time without one is another gap.
+    for (outbox, gaps) in [(false, 1), (false, 1), (true, 2)] {
+        world.settings.outbox = outbox;
+        world.restart();
+        assert_eq!(world.total(Total::Gaps), gaps);
+        let page = complete(6 + gaps, later + HOUR, later);
+        world.commit(page).await.unwrap();
+        assert_eq!(through(&world), None);
     }
 }
 

@@ -34,6 +34,10 @@ CREATE TABLE state (
     fence             INTEGER NOT NULL,
     -- The records of all entries that were created up to this time were delivered when the row was written.
     delivered_through INTEGER,
+    -- The oldest and the newest creation time of the entries that were read while no collector was configured; the oldest one is absent once
+    -- they are reported as a gap.
+    unrecorded_from   INTEGER,
+    unrecorded_to     INTEGER,
     -- Pages of ids up to this number are settled.
     settled_page      INTEGER NOT NULL DEFAULT 0,
     tail              TEXT NOT NULL

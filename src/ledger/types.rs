@@ -134,6 +134,8 @@ labels! {
         Unreadable => "unreadable",
         /// A page of the history could not be read for a day.
         UnreadableHistory => "unreadable_history",
+        /// The entries were read while no collector was configured.
+        NotRecorded => "not_recorded",
     }
 }
 
@@ -299,6 +301,18 @@ impl RecordKind {
 // === impl Gap ===
 
 impl Gap {
+    /// Returns the gap of the entries created from `from` to `to` that were read while no collector was configured.
+    pub(super) fn not_recorded(from: Timestamp, to: Timestamp) -> Self {
+        Self {
+            reason: GapReason::NotRecorded,
+            from: Some(from),
+            to: Some(to),
+            message: format!(
+                "no collector was configured when entries created from {from} to {to} were read; their log records were not made"
+            ),
+        }
+    }
+
     /// Returns the JSON that becomes the body of the gap's log record.
     pub(super) fn to_json(&self, detected_at: Timestamp) -> String {
         serde_json::json!({

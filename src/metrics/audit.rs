@@ -43,7 +43,8 @@ descriptors! {
     OTHER_ACTOR = "orgdata_audit_events_other_actor";
     /// Sweeps that ended before they had met what was read before. A pass completes them.
     CUT = "orgdata_audit_sweeps_cut";
-    /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them.
+    /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
+    /// because no collector was configured.
     GAPS = "orgdata_audit_gaps";
     /// Audit log entries outside the configured filters that the API returned anyway. They are dropped.
     FILTERED = "orgdata_audit_entries_filtered";
@@ -66,7 +67,8 @@ descriptors! {
     HISTORY_COMPLETE = "orgdata_audit_history_complete";
     /// 1 while the state file is full and reading pauses until the collector accepts log records, or the process that holds it open closes it; otherwise 0.
     PAUSED = "orgdata_audit_paused";
-    /// The organization whose audit logs are read, and the host of --api.base-url; always 1. Absent before the first page.
+    /// The organization whose audit logs are read, and the host of --api.base-url; always 1. Absent before the first page, and
+    /// without the audit loop.
     ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name", "api"];
 }
 

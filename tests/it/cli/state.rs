@@ -3,14 +3,20 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use orgdata_simulator::Running;
+use orgdata_simulator::{ClockSource, Config, Running, Scope};
 
 use super::{UP, organization};
-use crate::support::binary::{Exporter, Launch, Scrape, exporter};
+use crate::support::binary::{Exporter, KEY, Launch, Scrape, exporter, launch};
 use crate::support::collector_peer::{Peer, Reply};
+use crate::support::service::spawn;
 
 const GAPS: &str = "orgdata_audit_gaps_total";
+
+const EVENTS: &str = "orgdata_audit_events_total";
+
+const ORGANIZATION: &str = "orgdata_organization_info";
 
 async fn refused(launch: &Launch, file: &str, status: i32, words: &str) {
     let words = format!("{file} | --state.path | {words}");
@@ -117,6 +123,62 @@ async fn a_file_that_is_deleted_or_replaced_ends_the_process_which_sends_what_it
         assert!(log.lines().last().unwrap().contains(&words), "{log}");
         assert_eq!(peer.taken_ids().len(), 7);
     }
+}
+
+/// The collector comes in the second run, which reads no audit logs.
+#[tokio::test]
+async fn what_was_read_without_a_collector_is_a_gap_and_the_logged_command_sends_it() {
+    const DELIVERED: &str = "orgdata_otlp_delivered_through_timestamp_seconds";
+    // The command names times of the machine.
+    let mut config = Config::quiet();
+    (config.history, config.clock) = (3, ClockSource::Real);
+    let api = spawn(config).await;
+    let (exporter, _, mut first) = started(&api).await;
+    let since = api.mark();
+    api.add_events(5);
+    let scrape = first.until("the events", |scrape| scrape.sum(EVENTS) == 5.0);
+    let scrape = scrape.await;
+    assert!(scrape.has(ORGANIZATION) && !scrape.has(DELIVERED));
+    assert_eq!(first.stop().await, Some(0));
+
+    let peer = Peer::http(1 << 20).await;
+    let exporter = exporter.otlp("http/protobuf", &peer.url());
+    let mut tickets = exporter.clone().flag("--audit.enabled", "false").start();
+    let is_sent = |scrape: &Scrape| scrape.value("orgdata_otlp_records_sent_total") == Some(1.0);
+    let scrape = tickets.until("the gap", is_sent).await;
+    assert_eq!(scrape.value(GAPS), Some(1.0));
+    assert!(!scrape.has(ORGANIZATION) && !scrape.has(DELIVERED));
+    let said = tickets.stderr().text();
+    assert_eq!(tickets.stop().await, Some(0));
+
+    let mut third = exporter.start();
+    // A `Date` has whole seconds.
+    api.advance(Duration::from_secs(2));
+    api.add_events(2);
+    third
+        .until("delivery", |scrape| scrape.has(DELIVERED))
+        .await;
+    assert_eq!(third.settled(7).await.value(GAPS), Some(1.0));
+    assert_eq!(third.stop().await, Some(0));
+    let (_, command) = said.split_once("command=\"orgdata-exporter ").unwrap();
+    let (command, _) = command.split_once('"').unwrap();
+    let command: Vec<&str> = command.split(' ').collect();
+    let verify = launch(&command)
+        .otlp("http/protobuf", &peer.url())
+        .env("ORGDATA_API_BASE_URL", &api.base_url())
+        .env("ORGDATA_API_KEY", KEY);
+    api.advance(Duration::from_secs(2));
+    let finished = verify.run().await;
+    assert_eq!(finished.status, Some(0), "{finished:?}");
+    let (gaps, mut sent): (Vec<_>, Vec<_>) = peer
+        .taken_ids()
+        .into_iter()
+        .partition(|id| id.starts_with("orgdata.exporter.gap-"));
+    let entries = api.entries_of(Scope::arrived_since(since));
+    let mut expected: Vec<_> = entries.map(|entry| entry.id).collect();
+    sent.sort();
+    expected.sort();
+    assert_eq!((gaps.len(), sent), (1, expected), "{finished:?}");
 }
 
 #[tokio::test]
