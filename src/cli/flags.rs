@@ -143,7 +143,7 @@ pub struct TicketFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Metrics")]
 pub struct MetricsFlags {
-    /// What the label actor shows
+    /// What the label actor shows; with another value, or another hash key, the counters of events begin at 0
     #[arg(id = "metrics.actor-label", long, value_name = "MODE")]
     #[arg(default_value = "id", value_parser = one_of(ACTOR_LABELS))]
     pub actor_label: String,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use super::file::{OpenError, StateFile};
-use super::labels::ActorPrivacy;
+use super::labels::{ActorPrivacy, Labels};
 use super::outbox::{self, Encode};
 use super::{BUSY, schema};
 use crate::util::Machine;
@@ -79,6 +79,7 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     }
     schema::configure(&connection).map_err(sqlite)?;
     check(&connection).map_err(sqlite)?;
+    Labels::begin(&connection, &options.actor_label).map_err(sqlite)?;
     let update = "UPDATE state SET fence = ?1, base_url = ?2";
     let token = fastrand::i64(1..);
     let written = connection.execute(update, params![token, options.base_url]);

@@ -27,6 +27,8 @@ CREATE TABLE state (
     organization_name TEXT,
     instance_id       TEXT NOT NULL,
     created_at        INTEGER NOT NULL,
+    -- How the labels of actors are made.
+    actor_label       TEXT NOT NULL,
     -- The newest creation time of an entry, and of an entry whose id was pruned.
     newest_at         INTEGER,
     pruned_at         INTEGER,
@@ -67,22 +69,19 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_order ON outbox (oldest, newest, page);
 CREATE INDEX outbox_arrived ON outbox (arrived);
 
--- What was counted, under the label it was counted under; scheme says how the label was made.
+-- What was counted, under the label it was counted under.
 CREATE TABLE events (
-    scheme        TEXT NOT NULL,
     activity_type TEXT NOT NULL,
     actor         TEXT NOT NULL,
     count         INTEGER NOT NULL,
     first_at      INTEGER NOT NULL,
-    PRIMARY KEY (scheme, actor, activity_type)
+    PRIMARY KEY (actor, activity_type)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE actors (
-    scheme  TEXT NOT NULL,
-    actor   TEXT NOT NULL,
+    actor   TEXT PRIMARY KEY,
     name    TEXT,
-    last_at INTEGER NOT NULL,
-    PRIMARY KEY (scheme, actor)
+    last_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE totals (
@@ -155,13 +154,14 @@ pub(super) fn create(connection: &Connection, options: &LedgerOptions) -> rusqli
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(TABLES)?;
     transaction.execute(
-        "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, fence, tail)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, '')",
+        "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, actor_label, fence, tail)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, '')",
         params![
             VERSION,
             options.base_url,
             uuid::Uuid::new_v4().to_string(),
             micros(options.machine.now()),
+            options.actor_label.scheme(),
             fastrand::i64(1..)
         ],
     )?;

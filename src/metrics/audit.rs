@@ -27,8 +27,8 @@ const DELAY_BUCKETS: [f64; 14] = [
 ];
 
 descriptors! {
-    /// Audit events since the state file was created, by activity type and actor. Earlier history is not counted. Entries
-    /// are read by a poll loop, not by the scrape.
+    /// Audit events since the state file was created or --metrics.actor-label was changed, by activity type and actor. Earlier
+    /// history is not counted. Entries are read by a poll loop, not by the scrape.
     EVENTS = "orgdata_audit_events";
     /// The name of an actor of orgdata_audit_events_total; always 1.
     ACTOR_INFO = "orgdata_audit_actor_info" ["actor", "name"];
@@ -232,7 +232,7 @@ impl AuditMetrics {
         lock(&self.table).totals[total as usize].total()
     }
 
-    /// Returns the number of events counted since the state file was created.
+    /// Returns the number of events counted since the state file was created, or labels were made in another way.
     pub fn counted(&self) -> u64 {
         lock(&self.table).counted
     }

@@ -15,7 +15,8 @@ families! {
         "orgdata_state_commits" => pub commits: Counter = Counter::default(),
         /// Transactions that could not be written to the state file. Nothing in them was counted, and they are retried.
         "orgdata_state_commit_failures" => pub commit_failures: Counter = Counter::default(),
-        /// When the state file was created, in seconds since the epoch. The counters of events count from this time.
+        /// When the state file was created, in seconds since the epoch. The counters of events count from this time, or from
+        /// the last change of --metrics.actor-label.
         "orgdata_state_created_timestamp_seconds" => created_at: Gauge<f64, AtomicU64> = Gauge::default(),
         /// Bytes in use by the state file.
         "orgdata_state_size_bytes" => pub size_bytes: Gauge<u64, AtomicU64> = Gauge::default(),
