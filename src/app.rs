@@ -184,7 +184,7 @@ impl<S: Export + 'static> Parts<S> {
             metrics.loops.enable(Loop::Audit);
             let (client, ledger) = (client.clone(), ledger.clone());
             let tail = Tail::new(client, ledger, state, metrics.clone(), audit)
-                .map_err(|error| Failure::at_run_time(error.to_string()))?;
+                .map_err(|error| Failure::in_settings(error.to_string()))?;
             let (health, token) = (health.clone(), reading.clone());
             readers.spawn(tail.run(health, token));
         } else {

@@ -493,7 +493,6 @@ impl Tail {
 fn walks(client: &Client, settings: &Settings, state: &LedgerState) -> Result<Walks, LedgerError> {
     let limits = Limits::new(settings, state.created_at);
     let filters = client.settings().filters.fingerprint();
-    let tail = TailState::from_json(&state.tail)
-        .map_err(|error| LedgerError::Damaged(format!("the state of the audit tail: {error}")))?;
+    let tail = TailState::from_json(&state.tail).map_err(|error| state.unreadable(error))?;
     Ok(Walks::new(tail, limits, state.pruned, &filters))
 }

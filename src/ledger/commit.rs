@@ -4,6 +4,8 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
+use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,11 +13,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter};
-use super::file::OpenError;
+use super::file::{OpenError, other_version};
 use super::known::{self, Known};
 use super::labels::Labels;
 use super::open::{LedgerOptions, open};
 use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
+use super::schema::PROGRAM_VERSION;
 use super::size::Size;
 use super::types::{Changes, Commit, DeadReason, Disposition, Gap, NewEntry, RecordKind, Total};
 use super::{LedgerError, Status, micros, timestamp};
@@ -36,12 +39,26 @@ pub struct LedgerState {
     pub delivered_through: Option<Timestamp>,
     /// The state of the tail, as JSON; empty in a new file.
     pub tail: String,
+    /// The version of the program that wrote it.
+    pub version: String,
+    /// The file.
+    pub path: PathBuf,
     /// Everything that was counted, to be published.
     pub counted: Changes,
     /// The number of events counted, under labels that are shown or not.
     pub events: u64,
     /// What changed when the file was opened.
     pub opening: Changes,
+}
+
+// === impl LedgerState ===
+
+impl LedgerState {
+    /// Returns the error if this version cannot read the state of the tail.
+    pub(crate) fn unreadable(&self, error: impl Display) -> LedgerError {
+        let why = format!("the state of the audit tail: {error}");
+        LedgerError::Unreadable(other_version(&self.path, Some(&self.version), &why))
+    }
 }
 
 /// The open file and what is kept of it in memory.
@@ -151,8 +168,8 @@ impl Ledger {
                 delivered = delivered.max(through.filter(|at| Some(*at) > self.unrecorded_to));
             }
             transaction
-                .prepare_cached("UPDATE state SET tail = ?1, delivered_through = ?2")?
-                .execute(params![tail, delivered.map(micros)])?;
+                .prepare_cached("UPDATE state SET tail = ?1, delivered_through = ?2, version = ?3")?
+                .execute(params![tail, delivered.map(micros), PROGRAM_VERSION])?;
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
@@ -491,7 +508,7 @@ fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
     }
     file.query_row(
         "SELECT instance_id, organization, organization_name, created_at, pruned_at, newest_at,
-                (SELECT coalesce(sum(count), 0) FROM events), delivered_through, tail FROM state",
+                (SELECT coalesce(sum(count), 0) FROM events), delivered_through, tail, version FROM state",
         [],
         |row| {
             let time = |at: Option<i64>| at.map(timestamp);
@@ -503,6 +520,8 @@ fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
                 created_at: timestamp(row.get(3)?),
                 pruned: time(row.get(4)?),
                 tail: row.get(8)?,
+                version: row.get(9)?,
+                path: file.path().map(PathBuf::from).unwrap_or_default(),
                 counted,
                 events: row.get(6)?,
                 delivered_through: time(row.get(7)?),

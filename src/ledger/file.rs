@@ -10,13 +10,18 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::schema::PROGRAM_VERSION;
 use super::way_out;
+use crate::util::one_line;
 
 /// How much of the file is read at once.
 const READ_BYTES: usize = 64 * 1024;
 
 /// SQLite creates a file of this size beside the state file.
 const INDEX_BYTES: usize = 32 * 1024;
+
+/// The maximum length of the name of a version, in characters.
+const MAX_VERSION: usize = 64;
 
 /// A state file that no other process uses.
 #[derive(Debug)]
@@ -185,6 +190,19 @@ pub(super) fn damage(path: &Path, what: &str) -> String {
     format!(
         "state file {} is damaged: {what}; restore a copy of it, or begin a new one: {}",
         path.display(),
+        move_away(path)
+    )
+}
+
+/// Returns why a file that another version wrote cannot be read, and what to do.
+pub(super) fn other_version(path: &Path, version: Option<&str>, why: &str) -> String {
+    let version = version.map(|version| one_line(version, MAX_VERSION));
+    format!(
+        "state file {} was written by {} and cannot be read by {PROGRAM_VERSION}: {why}; run that version, or begin a new file: {}",
+        path.display(),
+        version.map_or("another version".to_owned(), |version| format!(
+            "version {version}"
+        )),
         move_away(path)
     )
 }

@@ -548,7 +548,7 @@ async fn entries_read_without_a_collector_are_one_gap_of_the_first_start_with_on
     let ends = begun + DAY;
     for (number, created) in [(0, begun + HOUR), (1, begun), (2, ends), (3, ends + DAY)] {
         let mut commit = complete(number, created, ends);
-        commit.server_time = ends;
+        (commit.server_time, commit.arrived_at) = (ends, ends);
         world.commit(commit).await.unwrap();
         world.restart();
         assert_eq!((world.backlog(), world.total(Total::Gaps)), (0, 0));

@@ -91,6 +91,9 @@ pub enum LedgerError {
     /// The file is damaged; the text says what to do.
     #[error("{0}")]
     Damaged(String),
+    /// Another version wrote a state that this one cannot read; the text names it, and says what to do.
+    #[error("{0}")]
+    Unreadable(String),
     /// Another process has opened the file.
     #[error("another process uses the state file; stop one of the two")]
     Fenced,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
-use super::file::{OpenError, StateFile};
+use super::file::{OpenError, StateFile, other_version};
 use super::labels::{ActorPrivacy, Labels};
 use super::outbox::{self, Encode};
 use super::{BUSY, schema};
@@ -117,10 +117,15 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
         .query_row("SELECT schema_version FROM state", [], |row| row.get(0))
         .map_err(sqlite)?;
     if version != schema::VERSION {
-        return Err(OpenError::Unusable(format!(
-            "state file {} was written by another version of this program (schema {version}, not {}); run that version, or set --state.path to another file",
-            path.display(),
-            schema::VERSION
+        let why = format!("its schema is {version}, not {}", schema::VERSION);
+        // The first versions did not write it.
+        let version: Option<String> = connection
+            .query_row("SELECT version FROM state", [], |row| row.get(0))
+            .ok();
+        return Err(OpenError::Unusable(other_version(
+            path,
+            version.as_deref(),
+            &why,
         )));
     }
     Ok(())

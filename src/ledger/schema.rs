@@ -11,6 +11,9 @@ use super::open::LedgerOptions;
 /// The version of the schema.
 pub(super) const VERSION: i64 = 8;
 
+/// The version of this program.
+pub(super) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
 
@@ -22,6 +25,8 @@ const TABLES: &str = "
 CREATE TABLE state (
     one               INTEGER PRIMARY KEY CHECK (one = 1),
     schema_version    INTEGER NOT NULL,
+    -- The version of the program that wrote the tail's state.
+    version           TEXT NOT NULL,
     base_url          TEXT NOT NULL,
     organization      TEXT,
     organization_name TEXT,
@@ -154,10 +159,11 @@ pub(super) fn create(connection: &Connection, options: &LedgerOptions) -> rusqli
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(TABLES)?;
     transaction.execute(
-        "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, actor_label, fence, tail)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, '')",
+        "INSERT INTO state (one, schema_version, version, base_url, instance_id, created_at, actor_label, fence, tail)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, '')",
         params![
             VERSION,
+            PROGRAM_VERSION,
             options.base_url,
             uuid::Uuid::new_v4().to_string(),
             micros(options.machine.now()),
