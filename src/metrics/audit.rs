@@ -72,17 +72,20 @@ descriptors! {
     ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name", "api"];
 }
 
-/// The families of the values of [`Total`].
-const TOTALS: [Descriptor; 8] = [
-    LATE,
-    REPEATED,
-    MALFORMED,
-    OTHER_ACTOR,
-    CUT,
-    GAPS,
-    FILTERED,
-    BACKDATED,
-];
+/// Returns the family of a counter; `None` if its family has a label.
+fn family(total: Total) -> Option<Descriptor> {
+    Some(match total {
+        Total::Late => LATE,
+        Total::Duplicate => REPEATED,
+        Total::Malformed => MALFORMED,
+        Total::Folded => OTHER_ACTOR,
+        Total::Cut => CUT,
+        Total::Gaps => GAPS,
+        Total::Filtered => FILTERED,
+        Total::Backdated => BACKDATED,
+        Total::Uncounted | Total::Unsent => return None,
+    })
+}
 
 /// The families `orgdata_audit_*` and `orgdata_organization_info`.
 #[derive(Debug)]
@@ -268,8 +271,10 @@ impl AuditMetrics {
             ACTOR_INFO,
             names.map(|(actor, name)| ([&**actor, name], 1_u32)),
         )?;
-        for (family, series) in TOTALS.into_iter().zip(&table.totals) {
-            families.one(family, &counter(series))?;
+        for total in Total::ALL {
+            if let Some(family) = family(total) {
+                families.one(family, &counter(&table.totals[total as usize]))?;
+            }
         }
         let mut excluded = families.descriptor(EXCLUDED, MetricType::Counter)?;
         for (from, total) in [("metrics", Total::Uncounted), ("records", Total::Unsent)] {
