@@ -243,7 +243,8 @@ impl Tail {
         let answer = self
             .client
             .audit_page(request.limit, request.before.as_deref());
-        let answer = match self.health.request(Loop::Audit, answer).await {
+        let limit = self.client.longest_page();
+        let answer = match self.health.within(Loop::Audit, limit, answer).await {
             Ok(answer) => answer,
             Err(error) => {
                 // If the API asks for a pause, the request itself may be fine.
