@@ -242,7 +242,7 @@ impl<S: Export + 'static> Parts<S> {
     }
 }
 
-/// Opens the state file. Retries for a while if its disk fails, because there may be no supervisor that restarts the process.
+/// Opens the state file. Retries for a while if its disk fails or it is damaged, because there may be no supervisor that restarts the process.
 async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Failure> {
     let begun = Instant::now();
     let mut is_logged = false;
@@ -251,7 +251,10 @@ async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Fa
         // Checking a large file takes a while, in which probes are answered.
         let opened = util::blocking(options.machine.clone(), || LedgerHandle::open(options)).await;
         match opened.map_err(|_| Failure::internal("opening the state file"))? {
-            Err(error @ OpenError::Sqlite { .. }) if begun.elapsed() < OPEN_PATIENCE => {
+            // A disk that fails now and then can look like damage.
+            Err(error @ (OpenError::Sqlite { .. } | OpenError::Damaged { .. }))
+                if begun.elapsed() < OPEN_PATIENCE =>
+            {
                 if !std::mem::replace(&mut is_logged, true) {
                     tracing::warn!(%error, "cannot open the state file; trying again");
                 }
