@@ -188,7 +188,7 @@ pub(super) fn check_regular(path: &Path) -> Result<(), OpenError> {
 /// Returns what is wrong with a damaged file, and what to do. This program never renames or replaces it.
 pub(super) fn damage(path: &Path, what: &str) -> String {
     format!(
-        "state file {} is damaged: {what}; restore a copy of it, or begin a new one: {}",
+        "state file {} is damaged: {what}; restore a copy of it, or move it away: {}",
         path.display(),
         move_away(path)
     )
@@ -198,7 +198,7 @@ pub(super) fn damage(path: &Path, what: &str) -> String {
 pub(super) fn other_version(path: &Path, version: Option<&str>, why: &str) -> String {
     let version = version.map(|version| one_line(version, MAX_VERSION));
     format!(
-        "state file {} was written by {} and cannot be read by {PROGRAM_VERSION}: {why}; run that version, or begin a new file: {}",
+        "state file {} was written by {} and cannot be read by {PROGRAM_VERSION}: {why}; run that version, or move the file away: {}",
         path.display(),
         version.map_or("another version".to_owned(), |version| format!(
             "version {version}"
@@ -208,10 +208,10 @@ pub(super) fn other_version(path: &Path, version: Option<&str>, why: &str) -> St
 }
 
 /// Returns the command that moves a file away, and what a start without it means.
-pub(super) fn move_away(path: &Path) -> String {
+fn move_away(path: &Path) -> String {
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
     format!(
-        "mv {} {}, and the same for its -wal, if there is one; then counters begin at 0, and log records that wait in the old file are not sent",
+        "`mv {} {}`, and the same for its -wal, if there is one; then counters begin at 0, and log records that wait in the old file are not sent",
         quoted(path),
         quoted(&with_suffix(path, ".old"))
     )
