@@ -133,7 +133,6 @@ impl<S: Export + 'static> Parts<S> {
         health: &Health,
         shutdown: &CancellationToken,
     ) -> Result<(), Failure> {
-        let started = Timestamp::now();
         tracing::debug!(state = %settings.ledger.shown_path().display(), "opening the state file");
         let (ledger, state) = tokio::select! {
             biased;
@@ -143,10 +142,6 @@ impl<S: Export + 'static> Parts<S> {
                 return Ok(());
             }
         };
-        if let Some(at) = state.recreated_at {
-            let by_us = at.as_microsecond() >= started.as_microsecond();
-            self.metrics.state.recreated(at, by_us);
-        }
         self.run(ledger, state, settings, addresses, health, shutdown)
             .await
     }
@@ -155,7 +150,7 @@ impl<S: Export + 'static> Parts<S> {
     pub(crate) async fn run(
         self,
         ledger: LedgerHandle,
-        state: LedgerState,
+        mut state: LedgerState,
         settings: &ExporterSettings,
         addresses: &str,
         health: &Health,
@@ -167,30 +162,35 @@ impl<S: Export + 'static> Parts<S> {
             sender,
         } = self;
         let shown = ledger.status();
-        let api = settings.api.base_url.host();
-        show_status(&metrics, api, &shown);
+        let api = settings
+            .audit
+            .is_some()
+            .then(|| settings.api.base_url.host().to_owned());
+        show_status(&metrics, api.as_deref(), &shown);
         metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
         // They go on while the relay sends its last records.
         let mut followers = JoinSet::new();
-        let status = follow_status(metrics.clone(), api.to_owned(), ledger.watch());
+        let status = follow_status(metrics.clone(), api, ledger.watch());
         followers.spawn(status);
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
+        let opening = std::mem::take(&mut state.opening);
         if let Some(audit) = settings.audit.clone() {
             metrics.loops.enable(Loop::Audit);
             let (client, ledger) = (client.clone(), ledger.clone());
             let tail = Tail::new(client, ledger, state, metrics.clone(), audit)
-                .map_err(|error| Failure::at_run_time(error.to_string()))?;
+                .map_err(|error| Failure::in_settings(error.to_string()))?;
             let (health, token) = (health.clone(), reading.clone());
             readers.spawn(tail.run(health, token));
         } else {
             metrics.audit.restore(state.counted, state.events);
         }
+        metrics.audit.publish(opening);
         if let Some(tickets) = settings.tickets.clone() {
             metrics.loops.enable(Loop::Tickets);
             metrics.tickets.start();
@@ -243,7 +243,7 @@ impl<S: Export + 'static> Parts<S> {
     }
 }
 
-/// Opens the state file. Retries for a while if its disk fails, because there may be no supervisor that restarts the process.
+/// Opens the state file. Retries for a while if its disk fails or it is damaged, because there may be no supervisor that restarts the process.
 async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Failure> {
     let begun = Instant::now();
     let mut is_logged = false;
@@ -252,7 +252,10 @@ async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Fa
         // Checking a large file takes a while, in which probes are answered.
         let opened = util::blocking(options.machine.clone(), || LedgerHandle::open(options)).await;
         match opened.map_err(|_| Failure::internal("opening the state file"))? {
-            Err(error @ OpenError::Sqlite { .. }) if begun.elapsed() < OPEN_PATIENCE => {
+            // A disk that fails now and then can look like damage.
+            Err(error @ (OpenError::Sqlite { .. } | OpenError::Damaged { .. }))
+                if begun.elapsed() < OPEN_PATIENCE =>
+            {
                 if !std::mem::replace(&mut is_logged, true) {
                     tracing::warn!(%error, "cannot open the state file; trying again");
                 }
@@ -286,15 +289,15 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
 }
 
 /// Shows each change of the state file in the metrics, until the file is closed.
-async fn follow_status(metrics: Metrics, api: String, mut status: watch::Receiver<Status>) {
+async fn follow_status(metrics: Metrics, api: Option<String>, mut status: watch::Receiver<Status>) {
     while status.changed().await.is_ok() {
         let now = status.borrow_and_update().clone();
-        show_status(&metrics, &api, &now);
+        show_status(&metrics, api.as_deref(), &now);
     }
 }
 
-/// Shows the state of the file in the metrics; `api` is the host of the API.
-fn show_status(metrics: &Metrics, api: &str, now: &Status) {
+/// Shows the state of the file in the metrics; `api` is the host of the API, if its audit logs are read.
+fn show_status(metrics: &Metrics, api: Option<&str>, now: &Status) {
     let (state, letters) = (&metrics.state, &metrics.dead_letters);
     let raise = |counter: &Counter, count: u64| {
         counter.inc_by(count - counter.get());
@@ -308,10 +311,11 @@ fn show_status(metrics: &Metrics, api: &str, now: &Status) {
     }
     letters.stored.set(now.dead_letters);
     state.size_bytes.set(now.size_bytes);
+    let delivered_through = now.delivered_through.filter(|_| api.is_some());
     metrics
         .otlp
-        .backlog(now.backlog, now.oldest, now.delivered_through);
-    if let Some((id, name)) = &now.organization {
+        .backlog(now.backlog, now.oldest, delivered_through);
+    if let (Some((id, name)), Some(api)) = (&now.organization, api) {
         let name = name.as_deref().unwrap_or_default();
         metrics.audit.organization(id, name, api);
     }

@@ -22,10 +22,10 @@ pub(crate) const READY_PATH: &str = "/-/ready";
 /// is broken.
 pub const SILENCE: Duration = Duration::from_secs(5 * 60);
 
-/// The maximum time of a request, or of all requests of a ticket scan: longer than all their pauses and attempts together.
+/// The maximum time of all requests of a ticket scan: longer than all their pauses and attempts together.
 pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 
-/// The same for a request to the collector.
+/// The maximum time of a request to the collector.
 pub const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
 
 labels! {

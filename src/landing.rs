@@ -163,7 +163,7 @@ fn audit(metrics: &Metrics) -> Markup {
             dl {
                 (fact("Reading", reading))
                 (fact("Newest event", audit.newest().map_or("none".to_owned(), ago)))
-                (fact("Counted since the state file was created", audit.counted()))
+                (fact("Counted in all", audit.counted()))
                 (fact("Found late", audit.total(Total::Late)))
                 (fact("Malformed", audit.total(Total::Malformed)))
                 (fact("Gaps", audit.total(Total::Gaps)))

@@ -62,8 +62,8 @@ impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let status = match error {
             OpenError::Locked(_) => 3,
-            // A full or failing disk, for example: the next start may work.
-            OpenError::Sqlite { .. } => 1,
+            // A full, failing or broken disk, for example: the next start may work.
+            OpenError::Sqlite { .. } | OpenError::Damaged { .. } => 1,
             _ => 2,
         };
         Self::new(status, error.to_string())

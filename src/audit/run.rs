@@ -14,7 +14,7 @@ use super::fetched::Fetched;
 use super::state::TailState;
 use super::sweep::{Cause, Limits, Problem, Request, Step, Task, Walks};
 use crate::health::{Health, Loop};
-use crate::ledger::{Commit, Disposition, Gap, LedgerError, LedgerHandle, LedgerState};
+use crate::ledger::{Commit, Disposition, LedgerError, LedgerHandle, LedgerState};
 use crate::metrics::{Metrics, Violation};
 use crate::util::{Repeated, advice, shown_wait};
 
@@ -48,8 +48,6 @@ pub struct Tail {
     walks: Walks,
     /// A commit failed: nothing is requested or stored until the state has been read again.
     is_stale: bool,
-    /// When this file took the place of a damaged one; the first sync records that as a gap.
-    recreated_at: Option<Timestamp>,
     started: Instant,
     saved: Instant,
     /// When each task is due, and how long it waits after its next failure.
@@ -102,7 +100,6 @@ impl Tail {
             health: Health::default(),
             walks,
             is_stale: false,
-            recreated_at: state.recreated_at,
             started: now,
             saved: now,
             due: [now; _],
@@ -241,7 +238,8 @@ impl Tail {
         let answer = self
             .client
             .audit_page(request.limit, request.before.as_deref());
-        let answer = match self.health.request(Loop::Audit, answer).await {
+        let limit = self.client.longest_page();
+        let answer = match self.health.within(Loop::Audit, limit, answer).await {
             Ok(answer) => answer,
             Err(error) => {
                 use FailureReason as R;
@@ -279,10 +277,6 @@ impl Tail {
         let mut step = self.walks.page(request, &mut fetched.page);
         let (task, entries, new) = (request.task, fetched.page.entries.len(), step.take.len());
         tracing::debug!(loop = "audit", task = task.as_str(), entries, new, "audit page");
-        let recreated = self
-            .recreated_at
-            .filter(|_| is_new && self.walks.state.is_synced);
-        step.gap = step.gap.or(recreated.map(Gap::recreated));
         let problem = step.problem;
         self.apply(&fetched, &mut step, task).await?;
         if !was_synced && self.walks.state.is_synced {
@@ -484,7 +478,6 @@ impl Tail {
 fn walks(client: &Client, settings: &Settings, state: &LedgerState) -> Result<Walks, LedgerError> {
     let limits = Limits::new(settings, state.created_at);
     let filters = client.settings().filters.fingerprint();
-    let tail = TailState::from_json(&state.tail)
-        .map_err(|error| LedgerError::Damaged(format!("the state of the audit tail: {error}")))?;
+    let tail = TailState::from_json(&state.tail).map_err(|error| state.unreadable(error))?;
     Ok(Walks::new(tail, limits, state.pruned, &filters))
 }

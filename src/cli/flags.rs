@@ -143,7 +143,7 @@ pub struct TicketFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Metrics")]
 pub struct MetricsFlags {
-    /// What the label actor shows
+    /// What the label actor shows; with another value, or another hash key, the counters of events begin at 0
     #[arg(id = "metrics.actor-label", long, value_name = "MODE")]
     #[arg(default_value = "id", value_parser = one_of(ACTOR_LABELS))]
     pub actor_label: String,
@@ -183,7 +183,7 @@ pub struct StateFlags {
 #[command(next_help_heading = "Log records")]
 #[group(skip)]
 pub struct OtlpFlags {
-    /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
+    /// The collector; without one no log records are made, and the first start with one reports that as a gap [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(id = "otlp.endpoint", long, value_name = "URL")]
     pub endpoint: Option<String>,
     /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]

@@ -87,7 +87,10 @@ impl Summary {
             summary.map_err(sqlite)
         };
         match read() {
-            Err(error) if is_checked => Err(damaged(path, error)),
+            Err(error) if is_checked => Err(match StateFile::claim(path) {
+                Ok(file) => open::judge(&file, error),
+                Err(_) => error,
+            }),
             summary => summary,
         }
     }
@@ -99,21 +102,6 @@ fn is_claimed(path: &Path) -> Result<bool, OpenError> {
         Ok(_) => Ok(false),
         Err(OpenError::Locked(_)) => Ok(true),
         Err(error) => Err(error),
-    }
-}
-
-/// Returns what the next start would do with a file that cannot be read, if it is damaged.
-fn damaged(path: &Path, error: OpenError) -> OpenError {
-    let file = match StateFile::claim(path) {
-        Ok(file) => file,
-        Err(_) => return error,
-    };
-    match open::damage(&file, error) {
-        Ok(what) => OpenError::Unusable(format!(
-            "state file {} is damaged: {what}; restore a copy of it, or let the exporter set it aside and begin a new one",
-            path.display()
-        )),
-        Err(error) => error,
     }
 }
 

@@ -4,20 +4,23 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
+use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter};
-use super::file::OpenError;
+use super::file::{OpenError, other_version};
 use super::known::{self, Known, Pruned};
 use super::labels::Labels;
 use super::open::{LedgerOptions, open};
 use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
+use super::schema::PROGRAM_VERSION;
 use super::size::Size;
-use super::types::{Changes, Commit, DeadReason, Disposition, NewEntry, RecordKind, Total};
+use super::types::{Changes, Commit, DeadReason, Disposition, Gap, NewEntry, RecordKind, Total};
 use super::{LedgerError, Status, micros, timestamp};
 use crate::util::lock;
 
@@ -30,18 +33,32 @@ pub struct LedgerState {
     pub organization: Option<(String, Option<String>)>,
     /// When the file was created.
     pub created_at: Timestamp,
-    /// When it took the place of a damaged file.
-    pub recreated_at: Option<Timestamp>,
     /// The newest creation time of the ids that were pruned so far.
     pub pruned: Option<Timestamp>,
     /// The records of all entries up to this time are delivered.
     pub delivered_through: Option<Timestamp>,
     /// The state of the tail, as JSON; empty in a new file.
     pub tail: String,
+    /// The version of the program that wrote it.
+    pub version: String,
+    /// The file.
+    pub path: PathBuf,
     /// Everything that was counted, to be published.
     pub counted: Changes,
     /// The number of events counted, under labels that are shown or not.
     pub events: u64,
+    /// What changed when the file was opened.
+    pub opening: Changes,
+}
+
+// === impl LedgerState ===
+
+impl LedgerState {
+    /// Returns the error if this version cannot read the state of the tail.
+    pub(crate) fn unreadable(&self, error: impl Display) -> LedgerError {
+        let why = format!("the state of the audit tail: {error}");
+        LedgerError::Unreadable(other_version(&self.path, Some(&self.version), &why))
+    }
 }
 
 /// The open file and what is kept of it in memory.
@@ -56,6 +73,8 @@ pub(super) struct Ledger {
     outbox: Outbox,
     pub(super) size: Arc<Size>,
     pub(super) status: watch::Sender<Status>,
+    /// The records of entries up to this time were not made.
+    unrecorded_to: Option<Timestamp>,
     /// SQLite's version of the data when queued dead letters were looked for last.
     looked_at: Option<i64>,
 }
@@ -77,6 +96,9 @@ impl Ledger {
     ) -> rusqlite::Result<(Self, LedgerState)> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let mut state = state(&connection)?;
+        if options.outbox {
+            state.opening = report_unrecorded(&connection, &options)?;
+        }
         let (labels, counted) = labels(&options, &connection)?;
         state.counted.introduced = counted.introduced;
         state.counted.names = counted.names;
@@ -84,12 +106,15 @@ impl Ledger {
         let status = Status {
             organization: state.organization.clone(),
             backlog: backlog.cast_unsigned(),
-            delivered_through: state.delivered_through,
+            delivered_through: state.delivered_through.filter(|_| options.outbox),
             ..Status::default()
         };
         let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
         let ledger = Self {
             fence: number("SELECT fence FROM state")?,
+            unrecorded_to: connection
+                .query_row("SELECT unrecorded_to FROM state", [], |row| row.get(0))
+                .map(|at: Option<i64>| at.map(timestamp))?,
             known: Arc::new(Mutex::new(Known::load(&connection)?)),
             labels: Some(labels),
             outbox: Outbox::default(),
@@ -131,22 +156,25 @@ impl Ledger {
             let gaps = commit.gaps.iter();
             let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
             waiting = outbox::push(&transaction, encoder, records(&commit, &gaps))?;
+        } else {
+            note_unrecorded(&transaction, &commit)?;
         }
         let mut delivered = self.status.borrow().delivered_through;
         if let Some(tail) = &commit.tail {
             if self.options.outbox {
                 let through = outbox::delivered_through(&transaction, commit.complete_through)?;
-                delivered = delivered.max(through);
+                delivered = delivered.max(through.filter(|at| Some(*at) > self.unrecorded_to));
             }
             transaction
                 .prepare_cached(
-                    "UPDATE state SET tail = ?1, delivered_through = ?2, settled = ?3, held_since = ?4",
+                    "UPDATE state SET tail = ?1, delivered_through = ?2, settled = ?3, held_since = ?4, version = ?5",
                 )?
                 .execute(params![
                     tail,
                     delivered.map(micros),
                     commit.settled,
-                    commit.held_since.map(micros)
+                    commit.held_since.map(micros),
+                    PROGRAM_VERSION
                 ])?;
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
@@ -325,6 +353,63 @@ fn records<'a>(
     entries.chain(gaps.map(move |json| record(RecordKind::Gap, json, commit.server_time)))
 }
 
+/// Notes when the entries were created whose records are not made, because no collector is configured.
+fn note_unrecorded(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
+    let times = || records(commit, &[]).map(|record| record.created_at);
+    let Some((oldest, newest)) = times().min().zip(times().max()) else {
+        return Ok(());
+    };
+    // One dated ahead hides nothing that is recorded later.
+    let newest = newest.min(commit.arrived_at.max(commit.server_time));
+    transaction
+        .prepare_cached(
+            "UPDATE state SET unrecorded_from = min(coalesce(unrecorded_from, ?1), ?1), unrecorded_to = max(coalesce(unrecorded_to, ?2), ?2)",
+        )?
+        .execute(params![micros(oldest.min(newest)), micros(newest)])?;
+    Ok(())
+}
+
+/// Reports the entries that were read while no collector was configured as a gap, once, in one transaction. Returns what changed.
+fn report_unrecorded(
+    connection: &Connection,
+    options: &LedgerOptions,
+) -> rusqlite::Result<Changes> {
+    let transaction = connection.unchecked_transaction()?;
+    let noted = transaction.query_row(
+        "SELECT unrecorded_from, unrecorded_to FROM state",
+        [],
+        |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?)),
+    )?;
+    let (Some(from), Some(to)) = noted else {
+        return Ok(Changes::default());
+    };
+    let (from, to) = (timestamp(from), timestamp(to));
+    let now = options.machine.now();
+    let gap = Gap::not_recorded(from, to);
+    let changes = Changes {
+        totals: vec![(Total::Gaps, 1)],
+        ..Changes::default()
+    };
+    outbox::push(
+        &transaction,
+        &*options.encoder,
+        records(&Commit::new(now), &[gap.to_json(now)]),
+    )?;
+    add_totals(&transaction, &changes.totals, now)?;
+    transaction.execute("UPDATE state SET unrecorded_from = NULL", [])?;
+    transaction.commit()?;
+    // The end of a window does not belong to it.
+    let until = to + SignedDuration::from_micros(1);
+    tracing::warn!(
+        reason = gap.reason.as_str(),
+        %from,
+        %to,
+        command = format!("orgdata-exporter verify --from {from} --until {until} --send-missing /dev/null"),
+        "gap in the audit logs: no collector was configured when these entries were read; the command sends their log records, with the exporter's flags"
+    );
+    Ok(changes)
+}
+
 /// Returns the dead letters of a commit: entries that cannot be counted.
 fn unreadable(commit: &Commit, encoder: &dyn Encode) -> Vec<DeadLetter> {
     let entries = commit.entries.iter();
@@ -433,23 +518,25 @@ fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
         }
     }
     file.query_row(
-        "SELECT instance_id, organization, organization_name, created_at, recreated_at, pruned_at, newest_at,
-                (SELECT coalesce(sum(count), 0) FROM events), delivered_through, tail FROM state",
+        "SELECT instance_id, organization, organization_name, created_at, pruned_at, newest_at,
+                (SELECT coalesce(sum(count), 0) FROM events), delivered_through, tail, version FROM state",
         [],
         |row| {
             let time = |at: Option<i64>| at.map(timestamp);
-            counted.newest = time(row.get(6)?);
+            counted.newest = time(row.get(5)?);
             let (organization, name): (Option<String>, _) = (row.get(1)?, row.get(2)?);
             Ok(LedgerState {
                 instance_id: row.get(0)?,
                 organization: organization.map(|id| (id, name)),
                 created_at: timestamp(row.get(3)?),
-                recreated_at: time(row.get(4)?),
-                pruned: time(row.get(5)?),
-                tail: row.get(9)?,
+                pruned: time(row.get(4)?),
+                tail: row.get(8)?,
+                version: row.get(9)?,
+                path: file.path().map(PathBuf::from).unwrap_or_default(),
                 counted,
-                events: row.get(7)?,
-                delivered_through: time(row.get(8)?),
+                events: row.get(6)?,
+                delivered_through: time(row.get(7)?),
+                opening: Changes::default(),
             })
         },
     )

@@ -1,4 +1,4 @@
-//! The state file as a file: locked, still in its place, and set aside if it is damaged.
+//! The state file as a file: locked, and still in its place.
 //!
 //! The lock is on the file itself, so that a second process is refused whatever name it uses. The process opens the file once for it and keeps it
 //! open until its end, because closing a second descriptor would drop the locks that SQLite has on the file.
@@ -6,21 +6,22 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Seek as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::schema::APPLICATION_ID;
+use super::schema::PROGRAM_VERSION;
 use super::way_out;
+use crate::util::one_line;
 
-/// The suffix of the name of a damaged file.
-const DAMAGED: &str = ".damaged";
-
-/// Where SQLite's header has the application id.
-const APPLICATION_ID_AT: u64 = 68;
+/// How much of the file is read at once.
+const READ_BYTES: usize = 64 * 1024;
 
 /// SQLite creates a file of this size beside the state file.
 const INDEX_BYTES: usize = 32 * 1024;
+
+/// The maximum length of the name of a version, in characters.
+const MAX_VERSION: usize = 64;
 
 /// A state file that no other process uses.
 #[derive(Debug)]
@@ -40,6 +41,14 @@ pub enum OpenError {
         "state file {0} is in use by another process; stop that one, or set --state.path to another file"
     )]
     Locked(PathBuf),
+    /// It is damaged: it can be read, and what is in it is wrong.
+    #[error("{}", damage(.path, .what))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        what: String,
+    },
     /// It cannot be used as it is; the text says why, and what to do.
     #[error("{0}")]
     Unusable(String),
@@ -85,47 +94,25 @@ impl StateFile {
         }
     }
 
-    /// Reports whether the file was created by this program, which damage elsewhere in it does not change.
-    pub(super) fn is_ours(&self) -> io::Result<bool> {
-        let mut id = [0; 4];
-        match self.file.read_exact_at(&mut id, APPLICATION_ID_AT) {
-            Ok(()) => Ok(i64::from(u32::from_be_bytes(id)) == APPLICATION_ID),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reads the file and its write-ahead log from beginning to end. SQLite calls it damage if the disk cannot read them.
+    /// Reads the file and its write-ahead log from beginning to end, as SQLite does. SQLite calls it damage if a disk cannot read them.
     pub(super) fn read_through(&self) -> io::Result<()> {
-        let mut file = &self.file;
-        file.rewind()?;
-        io::copy(&mut file, &mut io::sink())?;
+        let mut log = None;
         match File::open(with_suffix(&self.path, "-wal")) {
-            Ok(mut log) => io::copy(&mut log, &mut io::sink()).map(drop),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+            Ok(file) => log = Some(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
-    }
-
-    /// Renames a damaged file and its write-ahead log, and begins an empty one. No connection to it may be open.
-    pub(super) fn set_aside(self, what: &str) -> Result<Self, OpenError> {
-        let aside = with_suffix(&self.path, DAMAGED);
-        if has_damaged_copy(&self.path) {
-            return Err(OpenError::Unusable(format!(
-                "state file {} is damaged: {what}; move the earlier damaged file {} away, and start again to begin with a new file",
-                self.path.display(),
-                aside.display()
-            )));
+        let mut bytes = vec![0; READ_BYTES];
+        for file in [&self.file].into_iter().chain(&log) {
+            let mut at = 0;
+            loop {
+                match file.read_at(&mut bytes, at)? {
+                    0 => break,
+                    read => at += read as u64,
+                }
+            }
         }
-        let renamed = std::fs::rename(&self.path, &aside);
-        renamed.map_err(|error| OpenError::io(&self.path, &error))?;
-        // SQLite deletes a log that is left beside an empty file.
-        let _ = std::fs::rename(with_suffix(&self.path, "-wal"), with_suffix(&aside, "-wal"));
-        tracing::error!(
-            file = %self.path.display(), aside = %aside.display(), error = what,
-            "the state file is damaged and was set aside"
-        );
-        Self::claim(&self.path)
+        Ok(())
     }
 }
 
@@ -198,9 +185,36 @@ pub(super) fn check_regular(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Reports whether a damaged file was set aside. A new file says then that it took its place.
-pub(super) fn has_damaged_copy(path: &Path) -> bool {
-    with_suffix(path, DAMAGED).exists()
+/// Returns what is wrong with a damaged file, and what to do. This program never renames or replaces it.
+pub(super) fn damage(path: &Path, what: &str) -> String {
+    format!(
+        "state file {} is damaged: {what}; restore a copy of it, or move it away: {}",
+        path.display(),
+        move_away(path)
+    )
+}
+
+/// Returns why a file that another version wrote cannot be read, and what to do.
+pub(super) fn other_version(path: &Path, version: Option<&str>, why: &str) -> String {
+    let version = version.map(|version| one_line(version, MAX_VERSION));
+    format!(
+        "state file {} was written by {} and cannot be read by {PROGRAM_VERSION}: {why}; run that version, or move the file away: {}",
+        path.display(),
+        version.map_or("another version".to_owned(), |version| format!(
+            "version {version}"
+        )),
+        move_away(path)
+    )
+}
+
+/// Returns the command that moves a file away, and what a start without it means.
+fn move_away(path: &Path) -> String {
+    let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+    format!(
+        "`mv {} {}`, and the same for its -wal, if there is one; then counters begin at 0, and log records that wait in the old file are not sent",
+        quoted(path),
+        quoted(&with_suffix(path, ".old"))
+    )
 }
 
 /// Creates a file beside the state file, locks and writes it to the disk, and deletes it again: SQLite does not say why it cannot create one.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, SetOnce, watch};
 
 use super::commit::{Ledger, LedgerState};
-use super::file::{OpenError, StateFile, probe};
+use super::file::{OpenError, StateFile, damage, probe};
 use super::known::Known;
 use super::open::{self, LedgerOptions};
 use super::outbox::{OutboxRecord, Settled};
@@ -237,7 +237,7 @@ impl Inner {
     fn judge(&self, error: LedgerError) -> LedgerError {
         let error = match (error, &self.file) {
             (LedgerError::Damaged(what), Some(file)) => match open::is_damaged(file) {
-                Ok(true) => LedgerError::Damaged(what),
+                Ok(true) => LedgerError::Damaged(damage(file.path(), &what)),
                 Ok(false) => LedgerError::Read(what),
                 Err(error) => LedgerError::Read(error.to_string()),
             },
@@ -250,27 +250,15 @@ impl Inner {
     }
 }
 
-/// Opens a file, in place of a damaged one if need be.
+/// Opens a file.
 fn open_file(
     path: &Path,
     mut options: LedgerOptions,
 ) -> Result<((Ledger, LedgerState), Option<StateFile>), OpenError> {
-    let mut file = StateFile::claim(path)?;
+    let file = StateFile::claim(path)?;
     probe(file.path())?;
     options.path = Some(file.path().to_owned());
-    let load = || Ledger::load(options.clone());
-    let twice = load().or_else(|error| {
-        open::damage(&file, error)?;
-        load()
-    });
-    let loaded = match twice {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            let what = open::damage(&file, error)?;
-            file = file.set_aside(&what)?;
-            load()?
-        }
-    };
+    let loaded = Ledger::load(options).map_err(|error| open::judge(&file, error))?;
     Ok((loaded, Some(file)))
 }
 

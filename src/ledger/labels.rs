@@ -1,4 +1,5 @@
-//! The label under which an event is counted. A counted event never moves to another label.
+//! The label under which an event is counted. A counted event never moves to another label. If labels are made in another way, or with another
+//! key, the counters begin at 0.
 //!
 //! An actor gets a label while there is room, and keeps it: a start loads the labels in the file, and those that were active
 //! last if `--metrics.max-actors` is now lower. So the file never holds more actors than the highest limit it was used with.
@@ -47,8 +48,6 @@ pub enum ActorPrivacy {
 #[derive(Debug)]
 pub(super) struct Labels {
     actor_label: ActorPrivacy,
-    /// Values counted under one way of making labels are never shown under another.
-    scheme: String,
     max_actors: usize,
     /// The actors with series of their own.
     actors: HashSet<Arc<str>>,
@@ -59,7 +58,7 @@ pub(super) struct Labels {
 
 impl ActorPrivacy {
     /// Returns a name for this way of making labels.
-    pub fn scheme(&self) -> String {
+    pub(super) fn scheme(&self) -> String {
         match self {
             Self::Full | Self::Id => "id".to_owned(),
             Self::Name => "name".to_owned(),
@@ -90,6 +89,33 @@ impl ActorPrivacy {
 // === impl Labels ===
 
 impl Labels {
+    /// Deletes what was counted under labels that were made in another way, also from the bytes of the file.
+    pub(super) fn begin(
+        connection: &Connection,
+        actor_label: &ActorPrivacy,
+    ) -> rusqlite::Result<()> {
+        let to = actor_label.scheme();
+        let from: String =
+            connection.query_row("SELECT actor_label FROM state", [], |row| row.get(0))?;
+        if from == to {
+            return Ok(());
+        }
+        connection.pragma_update(None, "secure_delete", true)?;
+        let transaction = connection.unchecked_transaction()?;
+        transaction.execute_batch("DELETE FROM events; DELETE FROM actors")?;
+        transaction.execute("UPDATE state SET actor_label = ?1", [&to])?;
+        transaction.commit()?;
+        connection.pragma_update(None, "secure_delete", false)?;
+        // Unused pages and the write-ahead log may have older copies of a label.
+        connection.execute_batch("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")?;
+        tracing::warn!(
+            from,
+            to,
+            "labels of actors are made in another way: counters of events begin at 0, and the old labels are deleted"
+        );
+        Ok(())
+    }
+
     /// Reads the series of an earlier transaction or process: the most recently active actors, and all activity types.
     pub(super) fn load(
         connection: &Connection,
@@ -97,26 +123,23 @@ impl Labels {
         max_actors: usize,
     ) -> rusqlite::Result<(Self, Changes)> {
         let mut labels = Self {
-            scheme: actor_label.scheme(),
             actor_label: actor_label.clone(),
             max_actors,
             actors: HashSet::new(),
             activity_types: HashSet::new(),
         };
         let mut changes = Changes::default();
-        let mut actors = connection.prepare(
-            "SELECT actor, name FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
-        )?;
-        let mut rows = actors.query(params![labels.scheme, max_actors])?;
+        let mut actors = connection
+            .prepare("SELECT actor, name FROM actors ORDER BY last_at DESC, actor LIMIT ?1")?;
+        let mut rows = actors.query([max_actors])?;
         while let Some(row) = rows.next()? {
             let (actor, name): (Arc<str>, Option<String>) = (row.get(0)?, row.get(1)?);
             let name = name.map(|name| (actor.clone(), label_value(&name)));
             changes.names.extend(name);
             labels.actors.insert(actor);
         }
-        let mut events = connection
-            .prepare("SELECT activity_type, actor, count FROM events WHERE scheme = ?1")?;
-        let mut rows = events.query([&labels.scheme])?;
+        let mut events = connection.prepare("SELECT activity_type, actor, count FROM events")?;
+        let mut rows = events.query([])?;
         while let Some(row) = rows.next()? {
             let (activity_type, actor): (Arc<str>, Arc<str>) = (row.get(0)?, row.get(1)?);
             // Also types of actors without a series: a start with a higher limit shows them again.
@@ -180,21 +203,20 @@ impl Labels {
             *counts.entry(series).or_default() += number;
         }
         let mut upsert = transaction.prepare_cached(
-            "INSERT INTO actors (scheme, actor, name, last_at) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (scheme, actor) DO UPDATE SET name = coalesce(excluded.name, name), last_at = max(last_at, excluded.last_at)",
+            "INSERT INTO actors (actor, name, last_at) VALUES (?1, ?2, ?3)
+             ON CONFLICT (actor) DO UPDATE SET name = coalesce(excluded.name, name), last_at = max(last_at, excluded.last_at)",
         )?;
         for (actor, name) in names {
-            upsert.execute(params![self.scheme, &*actor, name, micros(now)])?;
+            upsert.execute(params![&*actor, name, micros(now)])?;
             changes.names.extend(name.map(|name| (actor, name)));
         }
         let mut upsert = transaction.prepare_cached(
-            "INSERT INTO events (scheme, activity_type, actor, count, first_at) VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT (scheme, activity_type, actor) DO UPDATE SET count = count + excluded.count",
+            "INSERT INTO events (activity_type, actor, count, first_at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (actor, activity_type) DO UPDATE SET count = count + excluded.count",
         )?;
         for (series, increase) in &counts {
             let actor = series.actor.as_deref().unwrap_or_default();
             upsert.execute(params![
-                self.scheme,
                 &*series.activity_type,
                 actor,
                 increase,

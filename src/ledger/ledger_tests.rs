@@ -1,4 +1,4 @@
-//! The state file: bounded, used by one process, readable by the versions that may read it, and replaced if it is damaged.
+//! The state file: bounded, used by one process, readable by the versions that may read it, and left as it is if it is damaged.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::metrics::audit::Total;
 use crate::support::settings::{self, alone};
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const MIB: u64 = 1 << 20;
 
 /// A state file and the process that has it open.
@@ -56,12 +57,19 @@ impl World {
         self.metrics = Metrics::new(Duration::ZERO);
         let held = state.counted.clone();
         self.metrics.audit.restore(held, state.events);
+        self.metrics.audit.publish(state.opening.clone());
         self.open = Some((ledger, state));
     }
 
     /// Reports which entries are known.
     pub(super) fn holds<const N: usize>(&self, ids: [EventId; N]) -> [bool; N] {
         ids.map(|id| self.ledger().seen([id]) != [Seen::Unknown])
+    }
+
+    /// Another process tries to open the file.
+    pub(super) fn reopened(&mut self) -> Result<(), OpenError> {
+        self.open = None;
+        LedgerHandle::open(self.settings.clone()).map(drop)
     }
 
     fn refused(&self) -> OpenError {
@@ -174,16 +182,9 @@ impl World {
     }
 
     /// Changes the file as another program does, while no process has it open.
-    fn change(&mut self, sql: &str) {
+    pub(super) fn change(&mut self, sql: &str) {
         self.open = None;
         self.other().execute_batch(sql).unwrap();
-    }
-
-    /// Returns how many files were set aside.
-    pub(super) fn asides(&self) -> usize {
-        let files = std::fs::read_dir(self.directory.path()).unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.ends_with(".damaged")).count()
     }
 }
 
@@ -318,9 +319,9 @@ async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
 /// The name of a kind of damage, and what makes it.
 type Damage<'a> = (&'a str, &'a dyn Fn(&mut World));
 
-/// Also behind a symbolic link, which stays.
+/// Also behind a symbolic link.
 #[tokio::test]
-async fn a_damaged_file_is_set_aside_once_and_a_new_one_is_created() {
+async fn a_damaged_file_is_refused_with_the_command_that_moves_it_away_and_not_touched() {
     let zeros = |bytes: std::ops::Range<usize>| {
         move |world: &mut World| {
             world.open = None;
@@ -330,9 +331,7 @@ async fn a_damaged_file_is_set_aside_once_and_a_new_one_is_created() {
         }
     };
     let sql = |sql: &'static str| move |world: &mut World| world.change(sql);
-    let damages: [Damage; 6] = [
-        ("no state", &sql("DROP TABLE state")),
-        ("no column", &sql("ALTER TABLE state DROP COLUMN pruned_at")),
+    let damages: [Damage; 3] = [
         // SQLite does not notice these two by a quick check.
         (
             "a byte of a record",
@@ -346,7 +345,6 @@ async fn a_damaged_file_is_set_aside_once_and_a_new_one_is_created() {
                 "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'arrived)', 'records)') WHERE name = 'outbox_arrived'",
             ),
         ),
-        ("the header", &zeros(0..16)),
         ("a page", &zeros(4096..8192)),
     ];
     for (case, damage) in damages {
@@ -356,15 +354,19 @@ async fn a_damaged_file_is_set_aside_once_and_a_new_one_is_created() {
         world.settings.path = Some(link.clone());
         world.page(0, 10).await;
         damage(&mut world);
-        world.restart();
-        assert_eq!((world.backlog(), world.counted()), (0, 0), "{case}");
-        assert!(world.opened().recreated_at.is_some(), "{case}");
-        assert!(link.is_symlink() && world.asides() == 1);
-        // The copy is kept, so that a second one has no place.
-        world.page(0, 10).await;
-        damage(&mut world);
-        let error = world.refused().to_string();
-        assert!(error.contains("move the earlier damaged file"), "{error}");
+        let before = std::fs::read(world.path()).unwrap();
+        let path = world.path().display().to_string();
+        let words = [
+            format!("state file {path} is damaged: "),
+            format!("`mv '{path}' '{path}.old'`, and the same for its -wal"),
+            "counters begin at 0, and log records that wait".to_owned(),
+        ];
+        for error in [world.refused(), Look::at(&link).unwrap_err()] {
+            assert!(matches!(error, OpenError::Damaged { .. }), "{case}");
+            let error = error.to_string();
+            assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        }
+        assert!(std::fs::read(&link).unwrap() == before && link.is_symlink());
     }
 }
 
@@ -379,9 +381,8 @@ async fn an_empty_file_is_a_new_one_whatever_log_is_left_beside_it() {
     std::fs::File::create(world.path()).unwrap();
     std::fs::write(log, left).unwrap();
     world.restart();
-    assert!(world.opened().recreated_at.is_none());
     world.page(0, 10).await;
-    assert_eq!((world.counted(), world.asides()), (10, 0));
+    assert_eq!(world.counted(), 10);
 }
 
 #[tokio::test]
@@ -403,6 +404,7 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
         database("PRAGMA application_id = 1"),
         text.into_bytes(),
         b"short".to_vec(),
+        // So is one of this program without its header.
         vec![0; 8192],
         database("CREATE TABLE theirs (x)"),
     ] {
@@ -412,7 +414,6 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
         assert!(error.to_string().contains(words), "{error}");
         Look::at(&path).unwrap_err();
         assert!(std::fs::read(&path).unwrap() == content);
-        assert_eq!(world.asides(), 0);
     }
 }
 
@@ -530,6 +531,56 @@ async fn the_status_counts_commits_and_evictions_and_survives_what_it_should() {
         world.commit(commit).await.unwrap();
         let through = world.ledger().status().delivered_through;
         assert_eq!(through, Some(created + DAY));
+    }
+}
+
+#[tokio::test]
+async fn entries_read_without_a_collector_are_one_gap_of_the_first_start_with_one() {
+    let mut world = World::with(|settings| settings.outbox = false);
+    let begun = Timestamp::from_second(1_800_000_000).unwrap();
+    let complete = |number, created: Timestamp, through: Timestamp| Commit {
+        complete_through: Some(through),
+        ..page(number, 1, created)
+    };
+    let through = |world: &World| world.ledger().status().delivered_through;
+    // The last one is dated ahead.
+    let ends = begun + DAY;
+    for (number, created) in [(0, begun + HOUR), (1, begun), (2, ends), (3, ends + DAY)] {
+        let mut commit = complete(number, created, ends);
+        (commit.server_time, commit.arrived_at) = (ends, ends);
+        world.commit(commit).await.unwrap();
+        world.restart();
+        assert_eq!((world.backlog(), world.total(Total::Gaps)), (0, 0));
+        assert_eq!(through(&world), None);
+    }
+    world.settings.outbox = true;
+    for _ in 0..2 {
+        world.restart();
+        assert_eq!((world.backlog(), world.total(Total::Gaps)), (1, 1));
+        // What it says of the time before would be wrong.
+        world.commit(complete(4, ends, ends)).await.unwrap();
+        assert_eq!(through(&world), None);
+        let waiting = json(&world.batch(10).await);
+        let gap = format!("\"reason\":\"not_recorded\",\"from\":\"{begun}\",\"to\":\"{ends}\"");
+        assert!(
+            waiting.iter().any(|record| record.contains(&gap)),
+            "{waiting:?}"
+        );
+        world.change("DELETE FROM outbox WHERE page > 1");
+    }
+    world.restart();
+    world.drain().await;
+    let later = ends + DAY;
+    world.commit(complete(5, later, later)).await.unwrap();
+    assert_eq!(through(&world), Some(later - Duration::from_micros(1)));
+    // Without a collector it says nothing; another time without one is another gap.
+    for (outbox, gaps) in [(false, 1), (false, 1), (true, 2)] {
+        world.settings.outbox = outbox;
+        world.restart();
+        assert_eq!(world.total(Total::Gaps), gaps);
+        let page = complete(6 + gaps, later + HOUR, later);
+        world.commit(page).await.unwrap();
+        assert_eq!(through(&world), None);
     }
 }
 

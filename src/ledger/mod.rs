@@ -88,9 +88,12 @@ pub enum LedgerError {
     /// The file could not be written; its disk is full, for example.
     #[error("cannot write the state file: {0}")]
     Write(String),
-    /// The file is damaged.
-    #[error("the state file is damaged: {0}; the next start sets it aside and begins a new one")]
+    /// The file is damaged; the text says what to do.
+    #[error("{0}")]
     Damaged(String),
+    /// Another version wrote a state that this one cannot read; the text names it, and says what to do.
+    #[error("{0}")]
+    Unreadable(String),
     /// Another process has opened the file.
     #[error("another process uses the state file; stop one of the two")]
     Fenced,

@@ -1,7 +1,7 @@
-//! Opening the ledger: what is in the file is checked, and a file that is damaged is replaced.
+//! Opening the ledger: what is in the file is checked.
 //!
 //! A disk that fails is no damage, although SQLite says so of some reads that fail. So a file is damaged only if it can be read from beginning to
-//! end, and if a second, new connection finds it damaged too.
+//! end, and if a new connection finds it damaged too.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
-use super::file::{OpenError, StateFile, has_damaged_copy};
-use super::labels::ActorPrivacy;
+use super::file::{OpenError, StateFile, other_version};
+use super::labels::{ActorPrivacy, Labels};
 use super::outbox::{self, Encode};
 use super::{BUSY, schema};
 use crate::util::Machine;
@@ -63,9 +63,7 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     let sqlite = |error| OpenError::sqlite(path, error);
     let connection = connect(options.path.as_deref()).map_err(sqlite)?;
     if schema::is_empty(&connection).map_err(sqlite)? {
-        let recreated = options.path.as_deref().is_some_and(has_damaged_copy);
-        let created = schema::create(&connection, options, recreated);
-        created.map_err(sqlite)?;
+        schema::create(&connection, options).map_err(sqlite)?;
         return Ok(connection);
     }
     check_application(&connection, path)?;
@@ -81,6 +79,7 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     }
     schema::configure(&connection).map_err(sqlite)?;
     check(&connection).map_err(sqlite)?;
+    Labels::begin(&connection, &options.actor_label).map_err(sqlite)?;
     let update = "UPDATE state SET fence = ?1, base_url = ?2";
     let token = fastrand::i64(1..);
     let written = connection.execute(update, params![token, options.base_url]);
@@ -118,41 +117,53 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
         .query_row("SELECT schema_version FROM state", [], |row| row.get(0))
         .map_err(sqlite)?;
     if version != schema::VERSION {
-        return Err(OpenError::Unusable(format!(
-            "state file {} was written by another version of this program (schema {version}, not {}); run that version, or set --state.path to another file",
-            path.display(),
-            schema::VERSION
+        let why = format!("its schema is {version}, not {}", schema::VERSION);
+        // The first versions did not write it.
+        let version: Option<String> = connection
+            .query_row("SELECT version FROM state", [], |row| row.get(0))
+            .ok();
+        return Err(OpenError::Unusable(other_version(
+            path,
+            version.as_deref(),
+            &why,
         )));
     }
     Ok(())
 }
 
-/// Returns what is damaged in a file of this program. Any other error is returned as it is, also that of a disk that cannot be read.
-pub(super) fn damage(file: &StateFile, error: OpenError) -> Result<String, OpenError> {
-    let what = match &error {
-        OpenError::Sqlite { error, .. } if is_damage(error) => error.to_string(),
-        _ => return Err(error),
+/// Returns the error of a file that could not be opened or checked: that it is damaged, only if it really is.
+pub(super) fn judge(file: &StateFile, error: OpenError) -> OpenError {
+    let error = match error {
+        OpenError::Sqlite { error, .. } if is_damage(&error) => error,
+        error => return error,
     };
-    let io = |error: io::Error| OpenError::io(file.path(), &error);
-    file.read_through().map_err(io)?;
-    match file.is_ours().map_err(io)? {
-        true => Ok(what),
-        false => Err(OpenError::foreign(file.path())),
+    let path = file.path();
+    match is_damaged(file) {
+        // It has no header of SQLite.
+        Ok(true) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+            OpenError::foreign(path)
+        }
+        Ok(true) => OpenError::Damaged {
+            path: path.to_owned(),
+            what: error.to_string(),
+        },
+        Ok(false) => OpenError::sqlite(path, error),
+        Err(error) => OpenError::io(path, &error),
     }
 }
 
-/// Looks with a new connection whether a file in use is damaged.
+/// Looks with a new connection whether a file is damaged.
 pub(super) fn is_damaged(file: &StateFile) -> io::Result<bool> {
     file.read_through()?;
     let checked = connect(Some(file.path())).and_then(|connection| check(&connection));
     Ok(checked.is_err_and(|error| is_damage(&error)))
 }
 
-/// Reports whether SQLite finds the file damaged, or a table or a value is invalid.
+/// Reports whether SQLite finds the file damaged.
 fn is_damage(error: &rusqlite::Error) -> bool {
     use ErrorCode as Code;
     matches!(
         error.sqlite_error_code(),
-        Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::Unknown) | None
+        Some(Code::DatabaseCorrupt | Code::NotADatabase)
     )
 }

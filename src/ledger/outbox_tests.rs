@@ -256,8 +256,8 @@ async fn damage_found_while_running_ends_the_process_and_the_next_start_finds_it
         ] {
             assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
         }
-        world.restart();
-        assert_eq!((world.counted(), world.asides()), (0, 1));
+        let again = world.reopened().unwrap_err();
+        assert!(matches!(again, OpenError::Damaged { .. }), "{again}");
     }
 }
 

@@ -11,6 +11,9 @@ use super::open::LedgerOptions;
 /// The version of the schema.
 pub(super) const VERSION: i64 = 8;
 
+/// The version of this program.
+pub(super) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
 
@@ -22,13 +25,15 @@ const TABLES: &str = "
 CREATE TABLE state (
     one               INTEGER PRIMARY KEY CHECK (one = 1),
     schema_version    INTEGER NOT NULL,
+    -- The version of the program that wrote the tail's state.
+    version           TEXT NOT NULL,
     base_url          TEXT NOT NULL,
     organization      TEXT,
     organization_name TEXT,
     instance_id       TEXT NOT NULL,
     created_at        INTEGER NOT NULL,
-    -- When it took the place of a damaged file.
-    recreated_at      INTEGER,
+    -- How the labels of actors are made.
+    actor_label       TEXT NOT NULL,
     -- The newest creation time of an entry, and of an entry whose id was pruned.
     newest_at         INTEGER,
     pruned_at         INTEGER,
@@ -40,6 +45,10 @@ CREATE TABLE state (
     settled           INTEGER NOT NULL DEFAULT 0,
     -- Since when log records wait for older entries that are still to be read.
     held_since        INTEGER,
+    -- The oldest and the newest creation time of the entries that were read while no collector was configured; the oldest one is absent once
+    -- they are reported as a gap.
+    unrecorded_from   INTEGER,
+    unrecorded_to     INTEGER,
     tail              TEXT NOT NULL
 ) STRICT;
 
@@ -68,22 +77,19 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_order ON outbox (oldest, newest, page);
 CREATE INDEX outbox_arrived ON outbox (arrived);
 
--- What was counted, under the label it was counted under; scheme says how the label was made.
+-- What was counted, under the label it was counted under.
 CREATE TABLE events (
-    scheme        TEXT NOT NULL,
     activity_type TEXT NOT NULL,
     actor         TEXT NOT NULL,
     count         INTEGER NOT NULL,
     first_at      INTEGER NOT NULL,
-    PRIMARY KEY (scheme, actor, activity_type)
+    PRIMARY KEY (actor, activity_type)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE actors (
-    scheme  TEXT NOT NULL,
-    actor   TEXT NOT NULL,
+    actor   TEXT PRIMARY KEY,
     name    TEXT,
-    last_at INTEGER NOT NULL,
-    PRIMARY KEY (scheme, actor)
+    last_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE totals (
@@ -148,27 +154,23 @@ pub(super) fn corrupt(what: String) -> rusqlite::Error {
 }
 
 /// Creates the tables and what they begin with, in one transaction.
-pub(super) fn create(
-    connection: &Connection,
-    options: &LedgerOptions,
-    recreated: bool,
-) -> rusqlite::Result<()> {
+pub(super) fn create(connection: &Connection, options: &LedgerOptions) -> rusqlite::Result<()> {
     // It has no effect on a file that is not empty.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     configure(connection)?;
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(TABLES)?;
-    let now = micros(options.machine.now());
     transaction.execute(
-        "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, recreated_at, fence, tail)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, '')",
+        "INSERT INTO state (one, schema_version, version, base_url, instance_id, created_at, actor_label, fence, tail)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, '')",
         params![
             VERSION,
+            PROGRAM_VERSION,
             options.base_url,
             uuid::Uuid::new_v4().to_string(),
-            now,
-            recreated.then_some(now),
+            micros(options.machine.now()),
+            options.actor_label.scheme(),
             fastrand::i64(1..)
         ],
     )?;

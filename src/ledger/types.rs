@@ -136,8 +136,8 @@ labels! {
         Unreadable => "unreadable",
         /// There are more unread entries than ids can be kept.
         TooMany => "too_many",
-        /// The state file was damaged and a new one took its place.
-        StateRecreated => "state_recreated",
+        /// The entries were read while no collector was configured.
+        NotRecorded => "not_recorded",
     }
 }
 
@@ -305,14 +305,14 @@ impl RecordKind {
 // === impl Gap ===
 
 impl Gap {
-    /// Returns the gap before a file that took the place of a damaged one.
-    pub fn recreated(at: Timestamp) -> Self {
+    /// Returns the gap of the entries created from `from` to `to` that were read while no collector was configured.
+    pub(super) fn not_recorded(from: Timestamp, to: Timestamp) -> Self {
         Self {
-            reason: GapReason::StateRecreated,
-            from: None,
-            to: Some(at),
+            reason: GapReason::NotRecorded,
+            from: Some(from),
+            to: Some(to),
             message: format!(
-                "the state file was damaged and a new one was created at {at}; what the old one had not exported is missing"
+                "no collector was configured when entries created from {from} to {to} were read; their log records were not made"
             ),
         }
     }

@@ -18,8 +18,6 @@ labels! {
     Violation {
         /// A page has more entries than were requested.
         LimitExceeded => "limit_exceeded",
-        /// A full page leads to itself.
-        RepeatedPage => "repeated_page",
         /// An entry is outside the filters of the request.
         OutsideFilters => "outside_filters",
         /// The number of tickets is not `totalCount`.

@@ -27,8 +27,8 @@ const DELAY_BUCKETS: [f64; 14] = [
 ];
 
 descriptors! {
-    /// Audit events since the state file was created, by activity type and actor. Earlier history is not counted. Entries
-    /// are read by a poll loop, not by the scrape.
+    /// Audit events since the state file was created or --metrics.actor-label was changed, by activity type and actor. Earlier
+    /// history is not counted. Entries are read by a poll loop, not by the scrape.
     EVENTS = "orgdata_audit_events";
     /// The name of an actor of orgdata_audit_events_total; always 1.
     ACTOR_INFO = "orgdata_audit_actor_info" ["actor", "name"];
@@ -44,7 +44,7 @@ descriptors! {
     /// Polls that found more new entries than a poll reads. The exporter catches up.
     CUT = "orgdata_audit_sweeps_cut";
     /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
-    /// because the state file was damaged.
+    /// because no collector was configured.
     GAPS = "orgdata_audit_gaps";
     /// Audit log entries outside the configured filters that the API returned anyway. They are dropped.
     FILTERED = "orgdata_audit_entries_filtered";
@@ -65,21 +65,25 @@ descriptors! {
     BEHIND_SINCE = "orgdata_audit_behind_since_timestamp_seconds";
     /// 1 while the state file is full and reading pauses until the collector accepts log records, or the process that holds it open closes it; otherwise 0.
     PAUSED = "orgdata_audit_paused";
-    /// The organization whose audit logs are read, and the host of --api.base-url; always 1. Absent before the first page.
+    /// The organization whose audit logs are read, and the host of --api.base-url; always 1. Absent before the first page, and
+    /// without the audit loop.
     ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name", "api"];
 }
 
-/// The families of the values of [`Total`].
-const TOTALS: [Descriptor; 8] = [
-    LATE,
-    REPEATED,
-    MALFORMED,
-    OTHER_ACTOR,
-    CUT,
-    GAPS,
-    FILTERED,
-    BACKDATED,
-];
+/// Returns the family of a counter; `None` if its family has a label.
+fn family(total: Total) -> Option<Descriptor> {
+    Some(match total {
+        Total::Late => LATE,
+        Total::Duplicate => REPEATED,
+        Total::Malformed => MALFORMED,
+        Total::Folded => OTHER_ACTOR,
+        Total::Cut => CUT,
+        Total::Gaps => GAPS,
+        Total::Filtered => FILTERED,
+        Total::Backdated => BACKDATED,
+        Total::Uncounted | Total::Unsent => return None,
+    })
+}
 
 /// The families `orgdata_audit_*` and `orgdata_organization_info`.
 #[derive(Debug)]
@@ -226,7 +230,7 @@ impl AuditMetrics {
         lock(&self.table).totals[total as usize].total()
     }
 
-    /// Returns the number of events counted since the state file was created.
+    /// Returns the number of events counted since the state file was created, or labels were made in another way.
     pub fn counted(&self) -> u64 {
         lock(&self.table).counted
     }
@@ -262,8 +266,10 @@ impl AuditMetrics {
             ACTOR_INFO,
             names.map(|(actor, name)| ([&**actor, name], 1_u32)),
         )?;
-        for (family, series) in TOTALS.into_iter().zip(&table.totals) {
-            families.one(family, &counter(series))?;
+        for total in Total::ALL {
+            if let Some(family) = family(total) {
+                families.one(family, &counter(&table.totals[total as usize]))?;
+            }
         }
         let mut excluded = families.descriptor(EXCLUDED, MetricType::Counter)?;
         for (from, total) in [("metrics", Total::Uncounted), ("records", Total::Unsent)] {

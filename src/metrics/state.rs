@@ -15,11 +15,8 @@ families! {
         "orgdata_state_commits" => pub commits: Counter = Counter::default(),
         /// Transactions that could not be written to the state file. Nothing in them was counted, and they are retried.
         "orgdata_state_commit_failures" => pub commit_failures: Counter = Counter::default(),
-        /// Damaged state files replaced with a new one since this process started.
-        "orgdata_state_recreated" => pub recreated: Counter = Counter::default(),
-        /// When a damaged state file was last replaced with a new one, in seconds since the epoch; 0 if never.
-        "orgdata_state_recreated_timestamp_seconds" => recreated_at: Gauge<f64, AtomicU64> = Gauge::default(),
-        /// When the state file was created, in seconds since the epoch. The counters of events count from this time.
+        /// When the state file was created, in seconds since the epoch. The counters of events count from this time, or from
+        /// the last change of --metrics.actor-label.
         "orgdata_state_created_timestamp_seconds" => created_at: Gauge<f64, AtomicU64> = Gauge::default(),
         /// Bytes in use by the state file.
         "orgdata_state_size_bytes" => pub size_bytes: Gauge<u64, AtomicU64> = Gauge::default(),
@@ -34,13 +31,5 @@ impl StateMetrics {
     /// Reports when the state file was created.
     pub fn created(&self, at: Timestamp) {
         self.created_at.set(seconds(at));
-    }
-
-    /// Reports that a damaged state file was replaced at `at`; `now` is true if this process replaced it.
-    pub fn recreated(&self, at: Timestamp, now: bool) {
-        self.recreated_at.set(seconds(at));
-        if now {
-            self.recreated.inc();
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orgdata_exporter::app::scan_tickets;
 use orgdata_exporter::audit::Tail;
-use orgdata_exporter::health::{Health, LONGEST_ROUND, Loop};
+use orgdata_exporter::health::{Health, LONGEST_ROUND, Loop, SILENCE};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
@@ -14,10 +14,11 @@ use crate::tickets::support::settings as of_scans;
 
 /// The one that is refused also goes on to say why, although it may not ask again for an hour: the alert about the key reads the reason.
 #[tokio::test(start_paused = true)]
-async fn a_loop_whose_request_never_ends_is_stuck_and_one_that_is_refused_is_not() {
-    for (is_refused, expected) in [(true, vec![]), (false, vec!["audit", "tickets"])] {
+async fn a_scan_that_never_ends_is_stuck_and_one_that_is_refused_is_not() {
+    for (is_refused, expected) in [(true, vec![]), (false, vec!["tickets"])] {
         let metrics = Metrics::new(Duration::ZERO);
         let (health, shutdown) = (Health::default(), CancellationToken::new());
+        // No time limit of a request ends it. That of the audit loop follows from this one.
         let client = in_process(10 * LONGEST_ROUND, move |_| async move {
             if !is_refused {
                 std::future::pending::<()>().await;
@@ -65,4 +66,48 @@ async fn a_loop_whose_request_never_ends_is_stuck_and_one_that_is_refused_is_not
         both.await.unwrap();
         assert_eq!(stuck(), [""; 0]);
     }
+}
+
+/// Minutes after the longest time that all attempts and pauses can take.
+#[tokio::test(start_paused = true)]
+async fn an_audit_request_is_stuck_after_its_own_limit_and_never_before() {
+    let (timeout, second) = (Duration::from_secs(30), Duration::from_secs(1));
+    // Each attempt takes as long as it may.
+    let client = in_process(timeout, move |_| async move {
+        tokio::time::sleep(timeout - Duration::from_millis(1)).await;
+        let refusal = http::Response::builder().status(503);
+        let refusal = refusal.header("retry-after", 10);
+        refusal.body("{}".into()).ok()
+    });
+    let limit = client.longest_page();
+    assert!(limit < 15 * timeout, "{limit:?}");
+    let (health, shutdown) = (Health::default(), CancellationToken::new());
+    let (ledger, state) = LedgerHandle::open(ledger(None, "http://api")).unwrap();
+    let metrics = Metrics::new(Duration::ZERO);
+    let reads = Tail::new(client, ledger, state, metrics.clone(), tail(1000)).unwrap();
+    let reads = tokio::spawn(reads.run(health.clone(), shutdown.clone()));
+    for _ in 0..1000 {
+        tokio::time::sleep(second).await;
+        assert_eq!(health.stuck(), []);
+    }
+    let failed = metrics.loops.state(Loop::Audit).last_failure.is_some();
+    shutdown.cancel();
+    reads.await.unwrap();
+    assert!(failed);
+
+    // One that goes on in spite of that is noticed.
+    let _watched = health.watched(Loop::Audit);
+    let never = tokio::spawn({
+        let health = health.clone();
+        async move {
+            health
+                .within(Loop::Audit, limit, std::future::pending::<()>())
+                .await
+        }
+    });
+    tokio::time::sleep(limit + SILENCE - second).await;
+    assert_eq!(health.stuck(), []);
+    tokio::time::sleep(2 * second).await;
+    assert_eq!(health.stuck().len(), 1);
+    never.abort();
 }

@@ -113,7 +113,7 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
 
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     let scrape = exporter.settled(truth.total).await;
-    let zeros = "audit_gaps_total audit_entries_malformed_total state_recreated_total otlp_records_rejected_total \
+    let zeros = "audit_gaps_total audit_entries_malformed_total otlp_records_rejected_total \
                  dead_letters_stored";
     for never in zeros.split_whitespace() {
         let value = scrape.value(&format!("orgdata_{never}"));

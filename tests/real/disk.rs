@@ -77,7 +77,6 @@ async fn a_full_disk_pauses_commits_and_heals() {
         for (series, value) in [
             ("orgdata_audit_gaps_total", 0.0),
             ("orgdata_audit_entries_repeated_total", 0.0),
-            ("orgdata_state_recreated_total", 0.0),
         ] {
             assert_eq!(scrape.value(series), Some(value), "{series}");
         }

@@ -79,7 +79,6 @@ pub(crate) fn busy() -> Metrics {
     metrics.state.size_bytes.set(1 << 20);
     metrics.state.max_size_bytes.set(256 << 20);
     metrics.state.created(at("2026-02-01T00:00:00Z"));
-    metrics.state.recreated(at("2026-03-01T00:00:00Z"), true);
 
     let settings = Settings {
         scan_interval: Duration::from_secs(60),

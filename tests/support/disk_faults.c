@@ -4,6 +4,8 @@
  *
  *     EIO /tmp/example/state.db read write sync
  *
+ * "check" is a read of the file itself that is not of its first page: it can be opened, but not be checked.
+ *
  * The file is read at each call. While it is missing, nothing fails. */
 
 #define _GNU_SOURCE
@@ -43,7 +45,7 @@ static int fails(const char *path, const char *operation)
 	if (sscanf(line, "%31s %4095s%n", error, prefix, &used) < 2 || strncmp(path, prefix, strlen(prefix)))
 		return 0;
 	for (char *word = strtok(line + used, " \n"); word; word = strtok(NULL, " \n"))
-		if (!strcmp(word, operation)) {
+		if (!strcmp(word, operation) && (strcmp(word, "check") || !path[strlen(prefix)])) {
 			errno = number_of(error);
 			return 1;
 		}
@@ -83,6 +85,8 @@ ssize_t read(int fd, void *bytes, size_t count)
 
 ssize_t pread64(int fd, void *bytes, size_t count, off64_t offset)
 {
+	if (offset >= 4096 && fails_on(fd, "check"))
+		return -1;
 	return ON(fd, "pread", SYS_pread64, fd, bytes, count, offset);
 }
 

@@ -48,6 +48,11 @@ impl Budget {
         }
     }
 
+    /// Returns the longest time that a request waits for its turn: behind one of the other loop, and between two pauses.
+    pub(super) fn longest_turn(&self) -> Duration {
+        self.interval.saturating_mul(2) + 2 * LONGEST_WAIT
+    }
+
     /// Waits for a turn of an endpoint and takes it.
     ///
     /// # Errors

@@ -146,6 +146,12 @@ impl Client {
         &self.0.settings
     }
 
+    /// Returns the longest time that a request for a page takes, with all its attempts and pauses.
+    pub fn longest_page(&self) -> Duration {
+        let attempt = self.0.settings.timeout + self.0.budget.longest_turn() + LONGEST_WAIT;
+        ATTEMPTS * attempt
+    }
+
     /// Requests a page of the audit log listing (specification, section 4.1): at most `limit` entries (1 to 1000), only
     /// those older than the cursor `before`.
     ///

@@ -1,15 +1,22 @@
-//! The state file: what cannot be opened is refused with what to do, and a damaged one is set aside.
+//! The state file: what cannot be opened or is damaged is refused with what to do, and stays.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
-use orgdata_simulator::Running;
+use orgdata_simulator::{ClockSource, Config, Running, Scope};
 
 use super::{UP, organization};
-use crate::support::binary::{Exporter, Launch, Scrape, exporter};
+use crate::support::binary::{Exporter, KEY, Launch, Scrape, exporter, launch};
 use crate::support::collector_peer::{Peer, Reply};
+use crate::support::service::spawn;
 
 const GAPS: &str = "orgdata_audit_gaps_total";
+
+const EVENTS: &str = "orgdata_audit_events_total";
+
+const ORGANIZATION: &str = "orgdata_organization_info";
 
 async fn refused(launch: &Launch, file: &str, status: i32, words: &str) {
     let words = format!("{file} | --state.path | {words}");
@@ -35,15 +42,22 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     for path in ["directory", "missing/state.db", "/proc/state.db"] {
         refused(&launch, path, 2, ":memory:").await;
     }
-    // The file of a newer version that does not allow it is not changed.
-    let database = rusqlite::Connection::open(&file).unwrap();
-    let later = "UPDATE state SET schema_version = 9";
-    database.execute_batch(later).unwrap();
-    drop(database);
-    let before = std::fs::read(&file).unwrap();
-    let version = "written by another version of this program (schema 9, not 7); run that version";
-    refused(&launch, "state.db", 2, version).await;
-    assert_eq!(std::fs::read(&file).unwrap(), before);
+    // What another version wrote stays, also if only the state of the tail cannot be read.
+    for (later, why) in [
+        ("tail = '[]'", "the state of the audit tail"),
+        ("schema_version = 99", "its schema is 99"),
+    ] {
+        let database = rusqlite::Connection::open(&file).unwrap();
+        let sql = format!("UPDATE state SET version = '7.8.9', {later}");
+        database.execute_batch(&sql).unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let words = format!("written by version 7.8.9 | {why} | run that version | mv '");
+            launch.clone().refused(2, &words).await;
+        }
+        let left = std::fs::read(&file).unwrap();
+        assert!(left.windows(5).any(|text| text == b"7.8.9"));
+    }
 }
 
 /// SQLite takes such a name for a URI.
@@ -118,8 +132,64 @@ async fn a_file_that_is_deleted_or_replaced_ends_the_process_which_sends_what_it
     }
 }
 
+/// The collector comes in the second run, which reads no audit logs.
 #[tokio::test]
-async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
+async fn what_was_read_without_a_collector_is_a_gap_and_the_logged_command_sends_it() {
+    const DELIVERED: &str = "orgdata_otlp_delivered_through_timestamp_seconds";
+    // The command names times of the machine.
+    let mut config = Config::quiet();
+    (config.history, config.clock) = (3, ClockSource::Real);
+    let api = spawn(config).await;
+    let (exporter, _, mut first) = started(&api).await;
+    let since = api.mark();
+    api.add_events(5);
+    let scrape = first.until("the events", |scrape| scrape.sum(EVENTS) == 5.0);
+    let scrape = scrape.await;
+    assert!(scrape.has(ORGANIZATION) && !scrape.has(DELIVERED));
+    assert_eq!(first.stop().await, Some(0));
+
+    let peer = Peer::http(1 << 20).await;
+    let exporter = exporter.otlp("http/protobuf", &peer.url());
+    let mut tickets = exporter.clone().flag("--audit.enabled", "false").start();
+    let is_sent = |scrape: &Scrape| scrape.value("orgdata_otlp_records_sent_total") == Some(1.0);
+    let scrape = tickets.until("the gap", is_sent).await;
+    assert_eq!(scrape.value(GAPS), Some(1.0));
+    assert!(!scrape.has(ORGANIZATION) && !scrape.has(DELIVERED));
+    let said = tickets.stderr().text();
+    assert_eq!(tickets.stop().await, Some(0));
+
+    let mut third = exporter.start();
+    // A `Date` has whole seconds.
+    api.advance(Duration::from_secs(2));
+    api.add_events(2);
+    third
+        .until("delivery", |scrape| scrape.has(DELIVERED))
+        .await;
+    assert_eq!(third.settled(7).await.value(GAPS), Some(1.0));
+    assert_eq!(third.stop().await, Some(0));
+    let (_, command) = said.split_once("command=\"orgdata-exporter ").unwrap();
+    let (command, _) = command.split_once('"').unwrap();
+    let command: Vec<&str> = command.split(' ').collect();
+    let verify = launch(&command)
+        .otlp("http/protobuf", &peer.url())
+        .env("ORGDATA_API_BASE_URL", &api.base_url())
+        .env("ORGDATA_API_KEY", KEY);
+    api.advance(Duration::from_secs(2));
+    let finished = verify.run().await;
+    assert_eq!(finished.status, Some(0), "{finished:?}");
+    let (gaps, mut sent): (Vec<_>, Vec<_>) = peer
+        .taken_ids()
+        .into_iter()
+        .partition(|id| id.starts_with("orgdata.exporter.gap-"));
+    let entries = api.entries_of(Scope::arrived_since(since));
+    let mut expected: Vec<_> = entries.map(|entry| entry.id).collect();
+    sent.sort();
+    expected.sort();
+    assert_eq!((gaps.len(), sent), (1, expected), "{finished:?}");
+}
+
+#[tokio::test]
+async fn damage_ends_the_process_and_the_next_one_until_the_file_is_moved_away() {
     let api = organization().await;
     let (launch, file, mut running) = started(&api).await;
     // All but the first page is overwritten, as by a failing disk.
@@ -132,13 +202,15 @@ async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
     std::fs::write(&file, bytes).unwrap();
     api.add_events(1);
     assert_eq!(running.ended().await, Some(1));
-    let mut next = launch.start();
-    next.until_value("orgdata_state_recreated_total", 1.0).await;
-    let at = next.value("orgdata_state_recreated_timestamp_seconds");
-    assert!(at.await > Some(1.6e9));
-    next.logs("state.db.damaged").await;
-    // Also if it is killed before anything else happens.
-    next.kill();
-    launch.start().until_value(GAPS, 1.0).await;
-    assert!(file.with_extension("db.damaged").exists());
+    let command = format!("mv '{0}' '{0}.old'", file.display());
+    let said = running.stderr().text();
+    assert!(said.lines().last().unwrap().contains(&command), "{said}");
+    let before = std::fs::read(&file).unwrap();
+    let again = launch.clone().run().await;
+    let again = again.refusal_with_log(1);
+    assert!(again.lines().last().unwrap().contains(&command), "{again}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    let moved = Command::new("sh").arg("-c").arg(command).status();
+    assert!(moved.unwrap().success());
+    launch.start().until_value(GAPS, 0.0).await;
 }

@@ -245,7 +245,7 @@ volumeClaimTemplates:
       {{- end }}
       resources:
         requests:
-          # The file (state.maxSize), its write-ahead log, and a copy of it that was found damaged and set aside.
+          # The file (state.maxSize), its write-ahead log, and room for a copy of it.
           storage: {{ .Values.persistence.size | quote }}
     status:
       phase: Pending
