@@ -132,9 +132,10 @@ impl TailState {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reports whether an unknown entry of this time is taken. In the first window, an older one was there before, or is history that is not wanted.
-    pub(super) fn is_wanted(&self, at: Timestamp) -> bool {
-        self.mark.is_some() || Some(at) >= self.since
+    /// Returns the oldest time that is taken below what was read before; `None` if all is. In the first window, what is older was there before, or
+    /// is history that is not wanted.
+    pub(super) fn needed(&self) -> Option<Timestamp> {
+        self.since.filter(|_| self.mark.is_none())
     }
 
     /// Since when the exporter has been behind, by this machine's clock; `None` if nothing is known to be missing.

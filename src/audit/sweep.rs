@@ -265,18 +265,21 @@ impl Walk {
         Ok(is_end)
     }
 
-    /// Takes what is unknown and wanted. Above the reference it is live, below it late; what may have been known once is not counted.
+    /// Takes what is unknown. Above the reference it is live, and below it late if it is not older than needed; what may have been known once
+    /// is not counted.
     fn take(
         &mut self,
         entries: &[Entry<'_>],
         watermark: Option<Timestamp>,
+        needed: Option<Timestamp>,
         is_reference: impl Fn(&Entry<'_>) -> bool,
-        is_wanted: impl Fn(&Entry<'_>, bool) -> bool,
     ) -> Vec<(usize, Disposition)> {
         let mut taken = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
             self.has_met |= is_reference(entry);
-            if entry.seen == Seen::Unknown && is_wanted(entry, self.has_met) {
+            // Above what was read before, old entries are an import.
+            let is_needed = !self.has_met || Some(entry.at) >= needed;
+            if entry.seen == Seen::Unknown && is_needed {
                 let disposition = match self.has_met {
                     _ if Some(entry.at) <= watermark => Disposition::Backdated,
                     true => Disposition::Late,
@@ -566,17 +569,14 @@ impl Walks {
         }
         (sweep.pages, sweep.failures) = (sweep.pages + 1, 0);
         let is_reference = |entry: &Entry<'_>| is_settled(entry, u32::MAX) && entry.at <= page.now;
-        // Above what was read before, older entries are an import.
-        let is_wanted =
-            |entry: &Entry<'_>, has_met: bool| !has_met || self.state.is_wanted(entry.at);
-        step.take = (sweep.walk).take(&page.entries, watermark, is_reference, is_wanted);
+        let needed = self.state.needed();
+        step.take = (sweep.walk).take(&page.entries, watermark, needed, is_reference);
         sweep.met += page.entries.len();
         sweep.taken += step.take.len();
         let (has_met, is_long) = (sweep.walk.has_met, sweep.pages >= self.limits.max_pages);
         // What is older than the first sync needs is no more known than what is settled.
-        let is_known = |last: &Entry<'_>| {
-            is_settled(last, u32::MAX) || (has_met && !self.state.is_wanted(last.at))
-        };
+        let is_known =
+            |last: &Entry<'_>| is_settled(last, u32::MAX) || (has_met && Some(last.at) < needed);
         if page.entries.last().is_some_and(is_known) {
             self.settle(false, page.at, step);
         } else if is_top && is_end && page.entries.is_empty() {
@@ -670,7 +670,8 @@ impl Walks {
             return Err(Problem::Empty);
         }
         let watermark = self.watermark();
-        let (mark, dead_end, since) = (self.state.mark, self.state.dead_end, self.state.since);
+        let (mark, dead_end) = (self.state.mark, self.state.dead_end);
+        let (since, needed) = (self.state.since, self.state.needed());
         if is_top {
             self.begin_walk(page);
             step.must_save = true;
@@ -695,26 +696,23 @@ impl Walks {
         let settled_by = pass.edge.unwrap_or(pass.began_after);
         let is_reference =
             |entry: &Entry<'_>| is_settled(entry, settled_by) && entry.at <= page.now;
-        let is_wanted = |entry: &Entry<'_>, _| mark.is_some() || Some(entry.at) >= since;
-        step.take = pass.walk.take(above, watermark, is_reference, is_wanted);
+        step.take = (pass.walk).take(above, watermark, needed, is_reference);
         if (pass.edge).is_some_and(|edge| page.entries.iter().any(|entry| is_settled(entry, edge)))
         {
             pass.edge = None;
         }
-        // Of a pass that is far enough down, all entries are unknown. Above what was read before, they may be an import of old ones.
+        // Above what was read before, old entries are an import, and if there is ground, so are known ones.
         let newest_old = since.max(mark.map(|mark| mark.at));
         for entry in above {
-            let is_old = entry.seen == Seen::Unknown && Some(entry.at) < newest_old;
-            pass.walk.older = match is_old && pass.walk.has_met {
-                true => pass.walk.older + 1,
-                false => 0,
-            };
+            let is_far_down = entry.seen == Seen::Unknown || mark.is_none();
+            let is_old = Some(entry.at) < newest_old && is_far_down && pass.walk.has_met;
+            pass.walk.older = if is_old { pass.walk.older + 1 } else { 0 };
         }
         let is_far = pass.walk.older >= self.limits.max_older;
         let counted = |taken: &(usize, Disposition)| taken.1 != Disposition::Backdated;
         if ground.is_some() || is_end || is_far {
             self.complete_pass(page, step);
-            if is_far && ground.is_none() {
+            if is_far && mark.is_some() {
                 self.state.dead_end = page.entries.last().map(|last| last.id);
             }
         } else if page.is_full && step.take.iter().any(counted) {

@@ -107,6 +107,8 @@ struct World {
     counted: BTreeSet<u64>,
     /// Delivered and not counted, because they may have been known once.
     backdated: BTreeSet<u64>,
+    /// How often an entry was delivered that had been before.
+    again: u32,
     /// The last entry when the first sync was stored.
     synced: u64,
     gaps: u32,
@@ -297,6 +299,7 @@ impl World {
             pruned: None,
             counted: BTreeSet::new(),
             backdated: BTreeSet::new(),
+            again: 0,
             synced: 0,
             gaps: 0,
             cuts: 0,
@@ -437,6 +440,8 @@ impl World {
         for (index, taken) in step.take {
             let (id, at) = found[index];
             self.known.insert(id, (sweep, at));
+            let was_delivered = self.counted.contains(&id) || self.backdated.contains(&id);
+            self.again += u32::from(was_delivered);
             match taken {
                 Disposition::Ignored => {}
                 // What may have been known once is delivered again, and not counted.
@@ -680,4 +685,226 @@ fn every_entry_is_taken_once_in_any_history() {
     }
     println!("{played} histories");
     assert_eq!(failures, 0);
+}
+
+// === Histories that were wrong once ===
+
+/// Returns a world in which nothing happens by itself, with so many entries, one a second, and a tail that has done its first sync.
+fn calm(by_arrival: bool, entries: u64, page_size: u32, start: Start) -> World {
+    let mut world = World::new(0);
+    let api = Api {
+        by_arrival,
+        inclusive: false,
+        pointers: false,
+        sparse: false,
+        cap: usize::MAX,
+        ahead: 0,
+        ..Api::new(&mut world.rng)
+    };
+    world.limits = Limits {
+        page_size,
+        max_pages: 10,
+        max_older: 600,
+        start,
+        created_at: time(entries.cast_signed()),
+        ..world.limits
+    };
+    (world.api, world.changes) = (api, None);
+    // What is complete is checked where nothing is late or dated ahead.
+    world.empties = true;
+    for _ in 0..entries {
+        world.add(0);
+    }
+    world.restart();
+    let Ok(true) = world.round(Task::Sweep) else {
+        panic!("no first sync")
+    };
+    world
+}
+
+impl World {
+    /// A second passes, and an entry comes that is dated so many seconds ahead, or in the past.
+    fn add(&mut self, ahead: i64) -> u64 {
+        self.api.clock += 1;
+        self.insert(self.api.arrivals.len() as i64 * 2, self.api.clock + ahead)
+    }
+
+    /// Adds an entry at this place in the order of arrival.
+    fn insert(&mut self, place: i64, at: i64) -> u64 {
+        let api = &mut self.api;
+        api.last += 1;
+        api.arrivals.push(api.clock);
+        let key = if api.by_arrival {
+            (place, 0)
+        } else {
+            (at, api.last)
+        };
+        let entry = Entry {
+            key,
+            at,
+            id: api.last,
+            is_visible: true,
+            added: api.clock,
+        };
+        let place = api.entries.partition_point(|entry| entry.key > key);
+        api.entries.insert(place, entry);
+        api.last
+    }
+
+    /// So many old entries are imported.
+    fn import(&mut self, count: u64) {
+        for _ in 0..count {
+            let (place, at) = (
+                self.api.arrivals.len() as i64 * 2,
+                self.api.clock - 1_000_000,
+            );
+            self.insert(place, at);
+        }
+    }
+
+    /// So many seconds pass with a poll each, and a pass every ten.
+    fn live(&mut self, seconds: u64) {
+        for second in 1..=seconds {
+            self.api.clock += 1;
+            self.sweep();
+            if second % 10 == 0 {
+                self.pass();
+            }
+        }
+    }
+
+    /// Asserts that all entries since number `base` are delivered, so many of them uncounted, and that there was no gap and no entry twice.
+    fn delivered(&self, base: u64, uncounted: usize) {
+        let all = self.counted.union(&self.backdated).copied();
+        let all: BTreeSet<u64> = all.filter(|id| *id > base).collect();
+        assert_eq!(all.len() as u64, self.api.last - base, "delivered");
+        assert_eq!((self.backdated.len(), self.gaps), (uncounted, 0));
+        assert_eq!(self.again, 0, "delivered twice");
+    }
+}
+
+/// It got its place in the order before others.
+#[test]
+fn a_transaction_that_commits_late_is_found_below_an_import() {
+    let mut world = calm(true, 100, 1000, Start::Now);
+    world.live(100);
+    let place = world.api.arrivals.len() as i64 * 2 - 1;
+    world.import(3000);
+    world.live(5);
+    let late = world.insert(place, world.api.clock);
+    world.live(20);
+    assert!(world.counted.contains(&late));
+    world.delivered(100, 3000);
+}
+
+#[test]
+fn an_import_that_is_longer_than_a_poll_is_no_gap() {
+    for by_arrival in [true, false] {
+        let mut world = calm(by_arrival, 100, 1000, Start::Now);
+        world.live(100);
+        // At once, or in parts that polls read.
+        world.import(if by_arrival { 50_000 } else { 0 });
+        for _ in 0..5 {
+            world.add(0);
+        }
+        world.live(30);
+        for _ in 0..10 {
+            world.import(if by_arrival { 3000 } else { 0 });
+            world.live(1);
+        }
+        world.api.broken = 1;
+        world.live(100);
+        world.delivered(100, if by_arrival { 80_000 } else { 0 });
+    }
+}
+
+#[test]
+fn the_newest_entries_are_deleted_while_the_exporter_is_off() {
+    let mut world = calm(false, 15_000, 1000, Start::Oldest);
+    world.live(100);
+    world.api.entries.drain(..10);
+    for _ in 0..10_000 {
+        world.add(0);
+    }
+    world.restart();
+    world.live(100);
+    world.delivered(0, 15_000);
+}
+
+/// The number of a sweep alone would lose what is created just before the dates of one writer have passed.
+#[test]
+fn one_of_two_writers_is_two_windows_ahead() {
+    let mut world = calm(false, 100, 1000, Start::Now);
+    for _ in 0..400 {
+        world.add(0);
+        world.add(2 * WINDOW as i64);
+        world.live(1);
+        if world.api.clock % 10 < 2 {
+            world.pass();
+        }
+    }
+    world.live(10);
+    assert_eq!(world.counted.len(), 800);
+    world.delivered(100, 0);
+}
+
+#[test]
+fn an_entry_dated_for_ever_ahead_is_deleted() {
+    let mut world = calm(false, 100, 1000, Start::Now);
+    world.add(1_000_000);
+    for second in 0..300 {
+        world.add(0);
+        if second == 100 {
+            world.api.entries.remove(0);
+        }
+        world.live(1);
+        if second % 10 == 0 {
+            world.pass();
+        }
+    }
+    assert_eq!(world.counted.len(), 301);
+    world.delivered(100, 0);
+}
+
+/// Nothing that a pass does not need is in the way.
+#[test]
+fn an_old_page_that_always_fails_is_never_requested_by_a_quiet_organization() {
+    let mut world = calm(false, 5000, 100, Start::Now);
+    world.live(200);
+    world.api.broken = 1_000_000;
+    for _ in 0..50 {
+        world.add(0);
+        world.live(100);
+    }
+    world.delivered(5000, 0);
+}
+
+/// Pages of passes after a long first one and after an outage are bounded by what was read within a window, and not by all that is known.
+#[test]
+fn later_passes_read_what_was_settled_within_the_last_window() {
+    let mut world = calm(false, 3000, 7, Start::Oldest);
+    let mut pages = Vec::new();
+    for _ in 0..8 {
+        let mut count = 0;
+        loop {
+            count += 1;
+            assert!(world.round(Task::Pass).is_ok());
+            world.add(0);
+            world.sweep();
+            if world.walks.state.pass.is_none() {
+                break;
+            }
+        }
+        pages.push(count);
+        for _ in 0..10 {
+            world.add(0);
+            world.sweep();
+        }
+    }
+    assert!(pages[0] > 400 && pages[7] < 30, "{pages:?}");
+    assert!(
+        pages.is_sorted_by(|one, next| next <= &(one + 10)),
+        "{pages:?}"
+    );
+    world.delivered(0, 3000);
 }
