@@ -187,6 +187,32 @@ async fn an_entry_that_cannot_be_read_stops_nothing_else() {
     history.ends_with(706, 0).await;
 }
 
+/// Nothing is read any more that could be older.
+#[tokio::test]
+async fn records_that_wait_for_older_ones_leave_when_the_exporter_stops() {
+    for (flags, is_deleted) in [("", false), (" --state.path=:memory:", false), ("", true)] {
+        let mut history = History::of(300, Readings::default()).await;
+        let id = history.service.entries().nth(100).unwrap().id;
+        history.service.fault(Fault::new(FaultKind::Poison(id)));
+        let flags = format!("--audit.start=oldest --api.page-size=20{flags}");
+        history.start(&flags).await;
+        let delivered = "orgdata_audit_entries_backdated_total";
+        let is_read = |scrape: &Scrape| scrape.sum(delivered) >= 180.0;
+        let scrape = history.exporter().until("a part of history", is_read).await;
+        assert_eq!(history.peer.taken_ids().len(), 0);
+        let mut exporter = history.exporter.take().unwrap();
+        if is_deleted {
+            std::fs::remove_file(history.dir.path().join("state.db")).unwrap();
+            assert_eq!(exporter.ended().await, Some(1));
+        } else {
+            assert_eq!(exporter.stop().await, Some(0));
+            assert!(exporter.stderr().text().contains("unsent=0"));
+        }
+        let taken = history.peer.taken_ids().len() as f64;
+        assert!(taken >= scrape.sum(delivered), "{taken}");
+    }
+}
+
 /// One answer has a `Date` of tomorrow, the first one or a later one.
 #[tokio::test]
 async fn a_date_of_tomorrow_in_one_answer_changes_nothing() {

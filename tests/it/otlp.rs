@@ -29,7 +29,7 @@ async fn deliver(api: &Running, peer: &Peer, protocol: &str, env: &[(&str, &str)
     let variables = env.iter();
     let launch = variables.fold(launch, |launch, (name, value)| launch.env(name, value));
     let is_done = |scrape: &Scrape| {
-        scrape.value("orgdata_audit_history_complete") == Some(1.0)
+        scrape.has("orgdata_audit_complete_through_timestamp_seconds")
             && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
     };
     let scrape = launch.start().until("all delivered", is_done).await;
