@@ -45,7 +45,7 @@ pub(crate) struct Kind {
 }
 
 /// Returns all activity types.
-pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+pub fn kinds() -> impl Iterator<Item = &'static str> {
     DATA.activity_types.iter().map(|kind| kind.name.as_str())
 }
 

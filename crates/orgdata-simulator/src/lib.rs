@@ -30,6 +30,7 @@ mod world;
 pub use crate::auth::ApiKey;
 pub use crate::clock::ClockSource;
 pub use crate::config::{Args, Config};
+pub use crate::data::kinds as activity_types;
 pub use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 pub use crate::fields::{Fields, NotFound};
 pub use crate::readings::{KeyReading, Readings, TimeForm, TotalCount};

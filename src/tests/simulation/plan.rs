@@ -44,8 +44,13 @@ pub(super) struct Plan {
     /// The probability that a new entry is one that the collector never accepts, and one without a type.
     pub(super) poison: f64,
     pub(super) malformed: f64,
-    /// Some entries are dated in the future.
+    /// Some entries are dated in the future, and up to five of them for ever.
     pub(super) future: bool,
+    pub(super) for_ever: bool,
+    /// Old entries are imported.
+    pub(super) imports: bool,
+    /// A life may have other filters than the one before.
+    pub(super) filters: bool,
     /// Each page of this number is empty by mistake.
     pub(super) empty_page: Option<u64>,
     /// The service says no time, so that the exporter's clock stands for it.
@@ -128,6 +133,9 @@ impl Plan {
             poison: if one_in(rng, 4) { 0.2 } else { 0.0 },
             malformed: if one_in(rng, 4) { 0.1 } else { 0.0 },
             future: one_in(rng, 8),
+            for_ever: one_in(more, 16),
+            imports: one_in(more, 3),
+            filters: one_in(more, 4),
             empty_page: one_in(rng, 4).then(|| rng.u64(7..40)),
             no_date: one_in(more, 6),
             restores: one_in(more, 6),
@@ -142,6 +150,12 @@ impl Plan {
         let needs_more = plan.empty_page.is_some() || plan.ahead > 0;
         if needs_more && plan.readings.has_more == Some(false) {
             plan.readings.has_more = None;
+        }
+        // Only on top of a listing in order of arrival they must be found.
+        plan.imports &= plan.readings.key == KeyReading::Arrival;
+        // An entry without a type is in no list of types.
+        if plan.filters {
+            plan.malformed = 0.0;
         }
         // An empty listing has no time but that of the clock, which must not be ahead.
         plan.no_date &= plan.ahead >= 0;

@@ -129,7 +129,11 @@ async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
         }
         Err(_) => return Ended::Crash,
     };
-    let client = client(settings.api.clone(), &metrics, world);
+    let mut api = settings.api.clone();
+    api.filters
+        .activity_types
+        .clone_from(&world.state().filters);
+    let client = client(api, &metrics, world);
     let parts = Parts {
         metrics: metrics.clone(),
         client,

@@ -50,7 +50,7 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
             state.note(&format!("{fault:?}"), 2, 0);
             world.sim.fault(fault);
         }
-        if is_audit && !state.begun && !query.contains("before=") {
+        if is_audit && world.is_beginning(state) && !query.contains("before=") {
             world.begins(state);
         }
         let is_old = state.now() < state.old_key_until;

@@ -66,6 +66,21 @@ impl World {
     }
 
     fn check(&self, state: &mut State, held: Held) -> Result<(), String> {
+        let is_resynced = held.tail.is_synced && state.synced_filters != held.tail.filters;
+        if state.begun && is_resynced {
+            // What came before the first page with these filters is not counted any more.
+            let there = state.beginnings.last().map_or(0, |begun| begun.rows);
+            for row in state.rows.iter_mut().filter(|row| !row.known) {
+                let is_met = held.known.contains(&row.event);
+                row.only_sent |= row.live && (is_met || row.number < there);
+                row.live &= !row.only_sent;
+                row.leaves_no_trace |= row.gone;
+            }
+            state.note("other filters", 0, 0);
+        }
+        if held.tail.is_synced {
+            state.synced_filters.clone_from(&held.tail.filters);
+        }
         for row in &mut state.rows {
             row.known |= held.known.contains(&row.event);
         }
@@ -161,7 +176,7 @@ impl World {
             if row.live && is_by(watermarks[0]) && !row.known && !state.is_misled {
                 return Err(format!("{} is not known: {watermarks:?}", row.id));
             }
-            let is_wanted = row.live || self.is_history(state, row);
+            let is_wanted = row.live || row.only_sent || self.is_history(state, row);
             let is_settled = collector.taken.contains_key(&row.id)
                 || collector.refused.contains(&row.id)
                 || collector.partly.contains(&row.id);
@@ -369,7 +384,7 @@ impl World {
             ));
         }
         // Every entry is delivered, or a dead letter for a reason, or gone and reported.
-        let is_wanted = |row: &&Row| row.live || self.is_history(state, row);
+        let is_wanted = |row: &&Row| row.live || row.only_sent || self.is_history(state, row);
         for row in state.rows.iter().filter(is_wanted) {
             let taken = state.collector.taken.contains_key(&row.id);
             match letters.get(&row.id) {
@@ -397,7 +412,8 @@ impl World {
             }
         }
         let rows = state.rows.iter();
-        let may_be = rows.filter(|row| row.live || self.may_be_history(state, row));
+        let may_be =
+            rows.filter(|row| row.live || row.only_sent || self.may_be_history(state, row));
         let wanted: BTreeSet<&str> = may_be.map(|row| &*row.id).collect();
         let mut others = state.collector.taken.keys().chain(letters.keys());
         if let Some(id) = others.find(|id| !wanted.contains(id.as_str())) {

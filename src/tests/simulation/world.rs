@@ -15,6 +15,7 @@ use super::collector::{Collector, Delivered};
 use super::disk::{Copy, Files};
 use super::plan::{End, Plan, fault, one_in, spread};
 use super::truth::WAITS;
+use crate::api::Filters;
 use crate::audit::Entry;
 use crate::ledger::{EventId, LedgerHandle};
 use crate::metrics::Metrics;
@@ -60,8 +61,13 @@ pub(super) struct State {
     arrived: usize,
     /// The listing was empty at the last contact.
     pub(super) was_empty: bool,
-    /// The first pass is done.
+    /// The first sync is done, and with which filters.
     pub(super) begun: bool,
+    pub(super) synced_filters: String,
+    /// The filters of this life.
+    pub(super) filters: Vec<String>,
+    /// How many rows are dated ahead for ever.
+    for_ever: u32,
     /// Complete and delivered through, at the last commit.
     pub(super) watermarks: [Option<Timestamp>; 2],
     /// Where history begins; `None` if none is wanted.
@@ -125,8 +131,10 @@ pub(super) struct Row {
     pub(super) gone: bool,
     /// The ledger knows it.
     pub(super) known: bool,
-    /// The first pass has not met it, so it is counted.
+    /// The first page has not met it, so it is counted.
     pub(super) live: bool,
+    /// It is not counted, but delivered: it is an import, or came before the first page with other filters.
+    pub(super) only_sent: bool,
 }
 
 /// A copy of the file, and what was true when it was made.
@@ -253,6 +261,14 @@ impl World {
             _ if one_in(rng, 6) => spread(rng, 60_000, 900_000),
             _ => spread(rng, 1, 10_000),
         };
+        if self.plan.filters && one_in(&mut state.operators, 4) {
+            let all = crate::simulator::activity_types().map(str::to_owned);
+            state.filters = if state.filters.is_empty() {
+                all.collect()
+            } else {
+                Vec::new()
+            };
+        }
         state.note("life", state.life.into(), pause.as_millis() as u64);
         if self.plan.restores && state.begun && state.calm_at.is_none() {
             self.operate(state);
@@ -481,6 +497,10 @@ impl World {
         let Some(beginning) = state.beginnings.last().copied().filter(|_| state.begun) else {
             return;
         };
+        if self.plan.imports && one_in(&mut state.operators, 2) {
+            self.import(state);
+            return;
+        }
         let most = (self.plan.window.as_millis() / 2) as u64;
         let (count, behind) = (state.world.u64(1..4), spread(&mut state.world, 1, most));
         // The beginning by the clock that the exporter goes by, if it is the later one.
@@ -490,6 +510,10 @@ impl World {
         for i in 0..count {
             let now = self.sim.now();
             let at = match i {
+                1 if self.plan.for_ever && state.for_ever < 5 => {
+                    state.for_ever += 1;
+                    now + SignedDuration::from_hours(24 * 365 * 60)
+                }
                 1 if self.plan.future => now + behind,
                 _ => now - behind - Duration::from_millis(i),
             };
@@ -502,6 +526,23 @@ impl World {
         self.arrived(state, Some(mark), false);
         for row in &mut state.rows[first..] {
             row.leaves_no_trace = true;
+        }
+    }
+
+    /// Entries of last year appear on top.
+    fn import(&self, state: &mut State) {
+        let (count, mark) = (state.operators.u64(1..60), self.sim.mark());
+        let last_year = self.sim.now() - SignedDuration::from_hours(24 * 365);
+        for i in 0..count {
+            let at = last_year + Duration::from_secs(i);
+            let fields = Fields::new().with("createdAt", at.to_string());
+            self.sim.add_entry(&fields).unwrap();
+        }
+        state.note("import", count, 0);
+        let first = state.rows.len();
+        self.arrived(state, Some(mark), true);
+        for row in &mut state.rows[first..] {
+            (row.live, row.only_sent, row.leaves_no_trace) = (false, true, true);
         }
     }
 
@@ -527,6 +568,7 @@ impl World {
                 gone: false,
                 known: false,
                 live: state.begun,
+                only_sent: false,
                 id: entry.id,
             });
             state.arrived += 1;
@@ -605,7 +647,12 @@ impl World {
         state.shown = shown;
     }
 
-    /// The first pass begins at the top.
+    /// Returns whether the next page of the top is a first page, or one with other filters.
+    pub(super) fn is_beginning(&self, state: &State) -> bool {
+        !state.begun || state.synced_filters != fingerprint(&state.filters)
+    }
+
+    /// The first page is read.
     pub(super) fn begins(&self, state: &mut State) {
         let there: HashSet<String> = self.sim.entries().map(|entry| entry.id).collect();
         // What is gone before need not be taken.
@@ -616,6 +663,15 @@ impl World {
             rows: state.arrived,
         });
     }
+}
+
+/// Returns how the state file names filters for these types.
+pub(super) fn fingerprint(activity_types: &[String]) -> String {
+    let filters = Filters {
+        activity_types: activity_types.to_vec(),
+        ..Filters::default()
+    };
+    filters.fingerprint()
 }
 
 impl State {
