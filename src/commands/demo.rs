@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
-use bytes::Bytes;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use orgdata_api::KEY_VARIABLE;
 use otlp_logs::Target;
 use serde_json::Value;
@@ -116,7 +116,7 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
 }
 
 /// Returns a short line for each log record of a request, in local time.
-fn short_lines(request: Bytes) -> Result<Vec<u8>, String> {
+fn short_lines(request: &ExportLogsServiceRequest) -> Result<Vec<u8>, String> {
     let json = otlp_logs::json_line(request)?;
     let request: Value = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
     let (mut lines, zone) = (String::new(), TimeZone::system());

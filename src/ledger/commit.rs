@@ -4,6 +4,7 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use super::file::OpenError;
 use super::known::{self, Known};
 use super::labels::Labels;
 use super::open::{LedgerOptions, open};
-use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
+use super::outbox::{self, Outbox, OutboxRecord, Settled, Stored};
 use super::size::Size;
 use super::types::{Changes, Commit, DeadReason, Disposition, NewEntry, RecordKind, Total};
 use super::{LedgerError, Status, micros, timestamp};
@@ -106,8 +107,7 @@ impl Ledger {
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
         let mut changes = changes(&commit);
-        let encoder = &*self.options.encoder;
-        let letters = unreadable(&commit, encoder);
+        let letters = unreadable(&commit);
         let transaction = begin(&self.connection, self.fence)?;
         if let Some((id, name)) = &commit.organization {
             transaction
@@ -132,7 +132,7 @@ impl Ledger {
         if self.options.outbox {
             let gaps = commit.gaps.iter();
             let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
-            waiting = outbox::push(&transaction, encoder, records(&commit, &gaps))?;
+            waiting = outbox::push(&transaction, records(&commit, &gaps))?;
         }
         let mut delivered = self.status.borrow().delivered_through;
         if let Some(tail) = &commit.tail {
@@ -198,15 +198,10 @@ impl Ledger {
         self.outbox.remove(&transaction, settled)?;
         let mut letters = Vec::new();
         if let Some((reason, message)) = &settled.rejected {
-            letters.extend(settled.records.iter().map(|record| {
-                let (kind, raw) = self.options.encoder.decode(&record.bytes);
-                DeadLetter {
-                    reason: *reason,
-                    message: message.clone(),
-                    kind,
-                    arrived_at: record.arrived_at,
-                    raw,
-                }
+            letters.extend(settled.records.iter().map(|record| DeadLetter {
+                reason: *reason,
+                message: message.clone(),
+                line: String::from_utf8_lossy(&record.line).into_owned(),
             }));
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
@@ -236,7 +231,7 @@ impl Ledger {
         let (mut replayed, mut moved) = (0, u64::from(self.options.outbox));
         while moved > 0 {
             let transaction = begin(&self.connection, self.fence)?;
-            moved = dead_letters::move_queued(&transaction, &*self.options.encoder)?;
+            moved = dead_letters::move_queued(&transaction)?;
             transaction.commit()?;
             replayed += moved;
             self.update_status(|status| {
@@ -296,35 +291,44 @@ impl Ledger {
 }
 
 /// Returns the log records of a commit.
-fn records<'a>(
-    commit: &'a Commit,
-    gaps: &'a [String],
-) -> impl Iterator<Item = RawRecord<'a>> + Clone {
-    let record = |kind, json, created_at| RawRecord {
-        kind,
-        json,
-        created_at,
-        arrived_at: commit.arrived_at,
-        trace: commit.trace,
-    };
+fn records<'a>(commit: &'a Commit, gaps: &'a [String]) -> impl Iterator<Item = Stored<'a>> {
     let entries = commit.entries.iter();
     let entries = entries.filter(|entry| entry.is_record() && !entry.is_unsent);
-    let entries =
-        entries.map(move |entry| record(RecordKind::Entry, &*entry.raw, entry.created_at));
-    let gaps = gaps.iter();
-    entries.chain(gaps.map(move |json| record(RecordKind::Gap, json, commit.server_time)))
+    let gap = |json: &'a String| Stored {
+        kind: RecordKind::Gap,
+        created: commit.server_time,
+        arrived: commit.arrived_at,
+        time: Some(commit.server_time),
+        trace: commit.trace.as_deref().map(Cow::Borrowed),
+        hash: None,
+        entry: Cow::Borrowed(json),
+    };
+    entries
+        .map(|entry| stored(commit, entry))
+        .chain(gaps.iter().map(gap))
+}
+
+/// Returns the log record of an entry.
+fn stored<'a>(commit: &'a Commit, entry: &'a NewEntry) -> Stored<'a> {
+    Stored {
+        kind: RecordKind::Entry,
+        created: entry.created_at,
+        arrived: commit.arrived_at,
+        time: entry.time,
+        trace: commit.trace.as_deref().map(Cow::Borrowed),
+        hash: entry.hash.as_deref().map(Cow::Borrowed),
+        entry: Cow::Borrowed(&entry.text),
+    }
 }
 
 /// Returns the dead letters of a commit: entries that cannot be counted.
-fn unreadable(commit: &Commit, encoder: &dyn Encode) -> Vec<DeadLetter> {
+fn unreadable(commit: &Commit) -> Vec<DeadLetter> {
     let entries = commit.entries.iter();
     let entries = entries.filter(|entry| entry.is_taken() && entry.activity_type.is_none());
     let letter = |entry: &NewEntry| DeadLetter {
         reason: DeadReason::Malformed,
         message: entry.problem.unwrap_or_default().to_owned(),
-        kind: RecordKind::Entry,
-        arrived_at: commit.arrived_at,
-        raw: encoder.redact(&entry.raw),
+        line: stored(commit, entry).line(),
     };
     entries.map(letter).collect()
 }

@@ -9,7 +9,7 @@ use super::micros;
 use super::open::LedgerOptions;
 
 /// The version of the schema.
-pub(super) const VERSION: i64 = 7;
+pub(super) const VERSION: i64 = 8;
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -50,7 +50,7 @@ CREATE TABLE pages (
     ids    BLOB NOT NULL
 ) STRICT;
 
--- The log records that wait, a row per page: its records as one lz4 frame, and how many were acknowledged.
+-- The log records that wait, a row per page: an lz4 frame of lines of JSON, one a record, and how many were acknowledged.
 CREATE TABLE outbox (
     -- No number is used twice.
     page         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -92,11 +92,10 @@ CREATE TABLE totals (
 CREATE TABLE dead_letters (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at      INTEGER NOT NULL,
-    arrived INTEGER NOT NULL,
     reason  TEXT NOT NULL,
     message TEXT NOT NULL,
-    kind    INTEGER NOT NULL,
-    raw     TEXT NOT NULL,
+    -- A line, as in the outbox.
+    line    TEXT NOT NULL,
     -- 1 if an operator wants it sent again.
     queued  INTEGER NOT NULL DEFAULT 0
 ) STRICT;

@@ -1,23 +1,28 @@
-//! Log records: their fields, and their delivery from the outbox to the collector.
+//! Log records: what an entry becomes, and their delivery from the outbox to the collector.
 
 mod bisect;
-mod fields;
+mod record;
+mod redact;
 mod run;
 
 use std::collections::BTreeMap;
 
-use otlp_logs::{Connection, Envelope, Given, Signal, Target, json_line, resource};
+use otlp_logs::{Connection, Given, Signal, Target, json_line, resource};
 
 use crate::metrics::build::VERSION;
 
 pub(crate) use bisect::{Bisect, Fate};
-use fields::SCHEMA_URL;
-pub use fields::{GAP_EVENT, RecordEncoder, SCOPE};
-pub(crate) use run::MAX_REQUEST;
+#[cfg(test)]
+pub(crate) use record::GAP_EVENT;
+pub use record::{Envelope, log_record};
+pub use redact::Redaction;
 pub use run::{Next, Relay};
 
 /// The name of the exporter in requests.
 pub(crate) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
+
+/// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
+const MAX_REQUEST: usize = 3 * 1024 * 1024;
 
 /// Where and how log records are delivered.
 #[derive(Clone, Debug)]
@@ -76,7 +81,7 @@ impl Delivery {
         let mut resource = self.resource.clone();
         let id = resource.entry("service.instance.id".to_owned());
         id.or_insert_with(|| instance_id.to_owned());
-        Envelope::new(resource, [SCOPE, VERSION, SCHEMA_URL])
+        Envelope::new(resource)
     }
 }
 

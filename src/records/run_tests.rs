@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use prost::Message;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use tokio::task::JoinHandle;
 
-use super::super::RecordEncoder;
+use super::super::record::log_record;
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
-use crate::ledger::{Commit, Disposition, EventId, NewEntry};
+use crate::ledger::{Commit, Disposition, EventId, NewEntry, SharedText, Stored};
 use crate::support::settings;
 use crate::telemetry::captured::Captured;
 use crate::util::lock;
@@ -56,7 +55,6 @@ struct Bench {
 impl Outbox {
     fn new() -> Self {
         let settings = crate::ledger::LedgerOptions {
-            encoder: Arc::new(RecordEncoder::default()),
             max_dead_letters: u32::MAX,
             ..settings::ledger(None, "http://localhost")
         };
@@ -75,7 +73,9 @@ impl Outbox {
             problem: None,
             is_uncounted: false,
             is_unsent: false,
-            raw: settings::alone(format!(r#"{{"id":"{number}","type":"X"}}"#)),
+            time: None,
+            hash: None,
+            text: SharedText::from(format!(r#"{{"id":"{number}","type":"X"}}"#)),
         };
         let commit = Commit {
             entries: numbers.map(entry).collect(),
@@ -96,14 +96,18 @@ impl Outbox {
 
     /// Returns the reasons and the numbers of the dead letters.
     async fn dead(&self) -> Vec<(String, usize)> {
-        // Behind the beginning of the object.
-        let sql = "SELECT reason, CAST(substr(raw, 8) AS INTEGER) FROM dead_letters ORDER BY id";
+        let sql = "SELECT reason, line FROM dead_letters ORDER BY id";
         let dead = self.0.with(move |file| {
             let mut dead = file.prepare(sql)?;
             let rows = dead.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect()
+            rows.collect::<rusqlite::Result<Vec<(String, String)>>>()
         });
-        dead.await.unwrap()
+        let dead = dead.await.unwrap().into_iter();
+        let number = |line: String| {
+            let record = log_record(Stored::read(line.as_bytes()));
+            number(&record)
+        };
+        dead.map(|(reason, line)| (reason, number(line))).collect()
     }
 
     async fn dead_ids(&self) -> Vec<usize> {
@@ -114,21 +118,15 @@ impl Outbox {
 // === impl Collector ===
 
 impl Export for Collector {
-    async fn export(&self, body: Bytes) -> Verdict {
+    async fn export(&self, request: ExportLogsServiceRequest) -> Verdict {
         if lock(&self.0).hangs {
             std::future::pending::<()>().await;
         }
-        let bytes = body.len();
-        let request = ExportLogsServiceRequest::decode(body).unwrap();
+        let is_empty = request == ExportLogsServiceRequest::default();
         let scopes = request.resource_logs.iter().flat_map(|r| &r.scope_logs);
         let records = scopes.flat_map(|scope| &scope.log_records);
-        let ids = records.map(|record| {
-            let id = format!("{:?}", record.attributes[0].value);
-            let digits = id.chars().filter(char::is_ascii_digit);
-            digits.collect::<String>().parse().unwrap()
-        });
-        let ids: Vec<usize> = ids.collect();
-        assert!(!ids.is_empty() || bytes == 0, "an envelope without records");
+        let ids: Vec<usize> = records.map(number).collect();
+        assert!(!ids.is_empty() || is_empty, "an envelope without records");
         let script = &mut *lock(&self.0);
         script.requests.push((Instant::now(), ids.clone()));
         assert!(!script.panics, "a library panics");
@@ -231,6 +229,13 @@ impl Bench {
     fn up(&self) -> Option<bool> {
         self.loops.state(Loop::Otlp).up
     }
+}
+
+/// Returns the number of a record.
+fn number(record: &LogRecord) -> usize {
+    let id = format!("{:?}", record.attributes[0].value);
+    let digits = id.chars().filter(char::is_ascii_digit);
+    digits.collect::<String>().parse().unwrap()
 }
 
 fn rejected(reason: Reason) -> Verdict {

@@ -15,7 +15,7 @@ landing: util metrics health tickets
 endpoints: util metrics health landing
 audit: util metrics ledger health orgdata_api
 tickets: util ledger orgdata_api
-records: util metrics ledger health orgdata_api
+records: util metrics ledger health audit orgdata_api
 telemetry: util records
 cli: util metrics ledger audit tickets records telemetry orgdata_api
 app: util metrics ledger health endpoints audit tickets records telemetry cli orgdata_api

@@ -1,10 +1,11 @@
-//! Sends encoded requests and returns exactly one verdict for each.
+//! Sends requests and returns exactly one verdict for each.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use connections::{Outcome, Renewed, error_chain};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use prost::Message as _;
 use tonic::transport::Channel;
 use tracing::Instrument;
 
@@ -24,8 +25,8 @@ pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
 /// Accepts export requests.
 pub trait Export: Send + Sync {
-    /// Sends an encoded `ExportLogsServiceRequest` once.
-    fn export(&self, body: Bytes) -> impl Future<Output = Verdict> + Send;
+    /// Sends a request once. One without records only asks whether there is a collector.
+    fn export(&self, request: ExportLogsServiceRequest) -> impl Future<Output = Verdict> + Send;
 }
 
 /// The destination of records.
@@ -98,15 +99,15 @@ impl Sender {
 }
 
 impl Export for Sender {
-    async fn export(&self, body: Bytes) -> Verdict {
+    async fn export(&self, request: ExportLogsServiceRequest) -> Verdict {
         let (connection, client) = match &self.output {
             Output::Stdout { render, is_cut } => {
-                return stdout::print(*render, body, is_cut.clone()).await;
+                return stdout::print(*render, request, is_cut.clone()).await;
             }
             Output::Collector(connection, client) => (connection, client),
         };
-        let span = span(connection, body.len());
-        let request = send(connection, client.client().await, body);
+        let span = span(connection, request.encoded_len());
+        let request = send(connection, client.client().await, request);
         let verdict = request.instrument(span.clone()).await;
         client.report(outcome(&verdict)).await;
         if let Some(reason) = verdict.reason() {
@@ -117,11 +118,17 @@ impl Export for Sender {
 }
 
 /// Sends a request within the time limit.
-async fn send(connection: &Connection, client: Client, body: Bytes) -> Verdict {
+async fn send(
+    connection: &Connection,
+    client: Client,
+    request: ExportLogsServiceRequest,
+) -> Verdict {
     let exchange = async {
         match client {
-            Client::Grpc(channel) => grpc::export(channel, connection, body).await,
-            Client::Http(client) => http::export(client, connection, body).await,
+            Client::Grpc(channel) => grpc::export(channel, connection, request).await,
+            Client::Http(client) => {
+                http::export(client, connection, request.encode_to_vec().into()).await
+            }
         }
     };
     let exchange = tokio::time::timeout(connection.timeout, exchange).await;

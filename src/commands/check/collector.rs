@@ -3,7 +3,7 @@
 //! An unreachable collector is a warning, because the exporter works without it. Any answer that is not about connection, credentials or
 //! endpoint shows that the collector is there.
 
-use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
 
 use super::{MAX_TIME, Outcome, bad, good, name_in, warning};
@@ -56,7 +56,7 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
         }
     };
     let over = format!("over {}", connection.protocol.as_str());
-    let rejection = match sender.export(Bytes::new()).await {
+    let rejection = match sender.export(ExportLogsServiceRequest::default()).await {
         Verdict::Rejected(rejection) => rejection,
         _ => {
             let anonymous = format!("{over}, accepts {what}");

@@ -41,7 +41,7 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     database.execute_batch(later).unwrap();
     drop(database);
     let before = std::fs::read(&file).unwrap();
-    let version = "written by another version of this program (schema 9, not 7); run that version";
+    let version = "written by another version of this program (schema 9, not 8); run that version";
     refused(&launch, "state.db", 2, version).await;
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
