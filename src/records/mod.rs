@@ -11,7 +11,7 @@ use otlp_logs::{Connection, Given, Signal, Target, json_line, resource};
 
 use crate::metrics::build::VERSION;
 
-pub(crate) use bisect::{Bisect, Fate};
+pub(crate) use bisect::{Bisect, Fate, Pause};
 #[cfg(test)]
 pub(crate) use record::GAP_EVENT;
 pub use record::{Envelope, log_record};

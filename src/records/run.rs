@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::bisect::{Bisect, Fate};
+use super::bisect::{Bisect, Fate, Pause};
 use super::record::Envelope;
 use super::{Delivery, MAX_REQUEST};
 use crate::health::{Health, Loop};
@@ -55,6 +55,8 @@ pub struct Relay<S> {
     failures: Repeated<&'static str>,
     /// Since the start.
     rejections: Repeated<DeadReason>,
+    /// A warning of the collector was logged.
+    has_warned: bool,
     /// The state file cannot be read or written.
     ledger_failed: bool,
     /// When the collector answered last.
@@ -85,6 +87,7 @@ impl<S: Export + 'static> Relay<S> {
             backoff: Backoff::default(),
             failures: Repeated::default(),
             rejections: Repeated::default(),
+            has_warned: false,
             ledger_failed: false,
             answered_at: None,
         }
@@ -182,13 +185,19 @@ impl<S: Export + 'static> Relay<S> {
             outcome = verdict.reason().map_or("accepted", Reason::as_str),
             "delivery"
         );
-        let (fate, waits) = self.bisect.answered(count, &verdict);
+        let (fate, pause) = self.bisect.answered(count, &verdict, Instant::now());
         self.settled(batch, is_witness, fate, &verdict);
-        let next = match &verdict {
-            Verdict::Rejected(rejection) if waits => self.hold(rejection),
-            Verdict::PartlyRejected { message, .. } if waits => {
+        let next = match (&verdict, pause) {
+            (Verdict::Rejected(rejection), Pause::Backoff) => self.hold(rejection),
+            (Verdict::PartlyRejected { message, .. }, Pause::Backoff) => {
                 let message = format!("log records are rejected again and again: {message}");
                 self.hold(&Rejection::new(Reason::BadRecord, message))
+            }
+            (Verdict::Rejected(rejection), Pause::None) => {
+                rejection.retry_after.map_or(Next::Now, Next::After)
+            }
+            (Verdict::Rejected(rejection), Pause::For(pause)) => {
+                Next::After(rejection.retry_after.unwrap_or(pause))
             }
             _ => Next::Now,
         };
@@ -222,6 +231,13 @@ impl<S: Export + 'static> Relay<S> {
             Verdict::Rejected(rejection) if rejection.reason.is_about_connection() => {
                 self.hold(&rejection)
             }
+            Verdict::Rejected(Rejection {
+                retry_after: Some(delay),
+                ..
+            }) => {
+                self.answered();
+                Next::After(delay)
+            }
             // Some collectors reject a request without records, but this one is there.
             _ => {
                 self.answered();
@@ -241,8 +257,17 @@ impl<S: Export + 'static> Relay<S> {
         let count = records.len() as u64;
         let rejected = match (fate, verdict) {
             (Fate::Kept, _) => return,
-            (_, Verdict::Accepted) => {
+            (_, Verdict::Accepted | Verdict::Warned { .. }) => {
                 self.answered();
+                if let Verdict::Warned { message } = verdict
+                    && !std::mem::replace(&mut self.has_warned, true)
+                {
+                    tracing::warn!(
+                        loop = "otlp",
+                        warning = message,
+                        "the collector accepted log records with a warning; its own log has the words"
+                    );
+                }
                 let now = self.ledger.now();
                 for page in records.chunk_by(|a, b| a.arrived_at == b.arrived_at) {
                     let delay = now.duration_since(page[0].arrived_at);

@@ -15,7 +15,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, ConnectError, Request, Response, Status};
 use tonic_types::StatusExt;
 
-use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
+use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, MAX_HEADER};
 use crate::settings::{Connection, Signal};
 use crate::verdict::{self, Verdict};
 
@@ -30,11 +30,13 @@ impl Connection {
             .and_then(|endpoint| endpoint.user_agent(self.user_agent))
             .map_err(|error| wrong(&error))?
             .connect_timeout(self.timeout.min(CONNECT_TIMEOUT))
-            .tcp_keepalive(Some(KEEPALIVE));
+            .tcp_keepalive(Some(KEEPALIVE))
+            .http2_max_header_list_size(MAX_HEADER);
         if self.endpoint.scheme() == "https" {
             let host = self.endpoint.host_str().unwrap_or_default();
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            let mut tls = ClientTlsConfig::new().domain_name(host);
+            // Some servers speak HTTP/2 without saying so in the handshake.
+            let mut tls = ClientTlsConfig::new().domain_name(host).assume_http2(true);
             tls = match &self.certificate {
                 Some(file) => {
                     tls.ca_certificate(Certificate::from_pem(file.read_pem(self.read_file)?))

@@ -14,7 +14,7 @@ use prost::Message;
 use serde_json::{Map, Value};
 use tonic_types::RpcStatusExt;
 
-use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
+use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, MAX_FIELDS};
 use crate::settings::Connection;
 use crate::verdict::{self, Reason, Rejection, Verdict};
 
@@ -46,6 +46,7 @@ impl Connection {
         let mut builder = reqwest::Client::builder()
             .user_agent(self.user_agent)
             .http1_only()
+            .http1_max_headers(MAX_FIELDS)
             .connect_timeout(self.timeout.min(CONNECT_TIMEOUT))
             .tcp_keepalive(KEEPALIVE)
             // The OpenTelemetry Collector closes a connection that is idle for a minute.
@@ -180,11 +181,20 @@ impl Answer {
 
     /// Returns the number of rejected records and the message of a success; `None` if it is not the protocol's answer.
     fn partial_success(&self) -> Option<(i64, String)> {
+        // Of something in front of the collector, also without a body.
+        if self.has_type("text/") {
+            return None;
+        }
         if self.body.is_empty() {
             return Some((0, String::new()));
         }
         if self.has_type("application/json") {
             let answer: Map<String, Value> = serde_json::from_slice(&self.body).ok()?;
+            let is_ours = |key: &str| answer.contains_key(key);
+            // `{"code":401}` or `{"success":false}` is somebody else's.
+            if !(answer.is_empty() || is_ours("partialSuccess") || is_ours("partial_success")) {
+                return None;
+            }
             let member = |object: &Value, name, original| {
                 let value = object.get(name).or_else(|| object.get(original));
                 value.cloned().unwrap_or_default()
@@ -201,9 +211,8 @@ impl Answer {
             let message = member(&partial, "errorMessage", "error_message");
             return Some((rejected, message.as_str().unwrap_or_default().to_owned()));
         }
-        let answer = (!self.has_type("text/"))
-            .then(|| ExportLogsServiceResponse::decode(self.body.as_slice()).ok());
-        let partial = answer??.partial_success.unwrap_or_default();
+        let answer = ExportLogsServiceResponse::decode(self.body.as_slice()).ok()?;
+        let partial = answer.partial_success.unwrap_or_default();
         Some((partial.rejected_log_records, partial.error_message))
     }
 

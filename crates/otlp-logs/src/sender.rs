@@ -17,6 +17,11 @@ use crate::{grpc, http};
 /// The maximum time to connect.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The limits of the header of an answer: over HTTP/2 in bytes, over HTTP/1.1 in fields. An error over gRPC is in the header, and may have a text for
+/// each record.
+pub(crate) const MAX_HEADER: u32 = 256 * 1024;
+pub(crate) const MAX_FIELDS: usize = 512;
+
 /// How often a silent connection is checked.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(60);
 
@@ -140,7 +145,9 @@ async fn send(
 
 fn outcome(verdict: &Verdict) -> Outcome {
     match verdict {
-        Verdict::Accepted | Verdict::PartlyRejected { .. } => Outcome::Success,
+        Verdict::Accepted | Verdict::Warned { .. } | Verdict::PartlyRejected { .. } => {
+            Outcome::Success
+        }
         Verdict::Rejected(rejection) => match rejection.reason {
             Reason::Connect | Reason::Timeout => Outcome::Broken,
             _ => Outcome::Error,

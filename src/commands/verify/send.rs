@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::report::Report;
 use crate::audit::{Entry, Privacy};
 use crate::ledger::{RecordKind, Stored};
-use crate::records::{Bisect, Delivery, Fate};
+use crate::records::{Bisect, Delivery, Fate, Pause};
 
 /// The maximum size of the records in memory, in bytes. They are kept because the API lists the newest first, and the oldest are sent first.
 const MAX_KEPT: usize = 64 << 20;
@@ -104,8 +104,8 @@ impl Sending {
                 bisect.no_witness();
             } else {
                 let verdict = self.sender.export(request).await;
-                let (fate, is_held) = bisect.answered(count, &verdict);
-                waits = is_held;
+                let (fate, pause) = bisect.answered(count, &verdict, Instant::now());
+                waits = pause != Pause::None;
                 if let Verdict::Rejected(rejection) = &verdict {
                     (said, retry_after) = (rejection.message.clone(), rejection.retry_after);
                 }
@@ -130,7 +130,7 @@ impl Sending {
     fn settle(&mut self, records: Vec<String>, verdict: Verdict, report: &mut Report) {
         let count = records.len() as u64;
         let (rejected, id, said) = match verdict {
-            Verdict::Accepted => {
+            Verdict::Accepted | Verdict::Warned { .. } => {
                 self.accepted += count;
                 return;
             }
