@@ -67,6 +67,7 @@ impl ExporterSettings {
         let otlp = Delivery::from_env(
             flags.otlp.endpoint.as_deref(),
             flags.otlp.protocol.as_deref(),
+            flags.otlp.bearer_token_file.as_deref(),
             flags.otlp.batch_size,
             env,
         )?;

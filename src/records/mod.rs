@@ -38,7 +38,7 @@ pub struct Delivery {
 // === impl Delivery ===
 
 impl Delivery {
-    /// Returns the delivery to the collector of `--otlp.endpoint`, `--otlp.protocol` and variables, or `None` without an
+    /// Returns the delivery to the collector of `--otlp.endpoint`, `--otlp.protocol`, `--otlp.bearer-token-file` and variables, or `None` without an
     /// endpoint or with `OTEL_LOGS_EXPORTER=none`.
     ///
     /// # Errors
@@ -46,6 +46,7 @@ impl Delivery {
     pub fn from_env(
         endpoint: Option<&str>,
         protocol: Option<&str>,
+        bearer_token_file: Option<&str>,
         batch_size: u32,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, String> {
@@ -63,8 +64,14 @@ impl Delivery {
             exporter_web::read_file,
             env,
         )?;
-        let target = connection.map(|connection| Target::Collector(Box::new(connection)));
-        Ok(target.map(|target| Self::new(target, batch_size, env)))
+        let Some(mut connection) = connection else {
+            return Ok(None);
+        };
+        if let Some(file) = Given::new("--otlp.bearer-token-file", bearer_token_file) {
+            connection = connection.with_bearer_token(file)?;
+        }
+        let target = Target::Collector(Box::new(connection));
+        Ok(Some(Self::new(target, batch_size, env)))
     }
 
     /// Returns the delivery to a target.

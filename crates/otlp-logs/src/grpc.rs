@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use connections::error_chain;
+use http::HeaderMap;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsServiceRequest, ExportLogsServiceResponse,
@@ -58,9 +59,10 @@ impl Connection {
 pub(crate) async fn export(
     channel: Channel,
     connection: &Connection,
+    headers: HeaderMap,
     request: ExportLogsServiceRequest,
 ) -> Verdict {
-    let metadata = MetadataMap::from_headers(connection.headers.clone());
+    let metadata = MetadataMap::from_headers(headers);
     let answer = match connection.signal {
         Signal::TRACES => {
             let request = ExportTraceServiceRequest::default();

@@ -47,7 +47,8 @@ async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
     });
     let connection = crate::settings::tests::plain(&format!("http://{address}"));
     let channel = connection.channel().expect("a channel");
-    export(channel, &connection, ExportLogsServiceRequest::default()).await
+    let request = ExportLogsServiceRequest::default();
+    export(channel, &connection, HeaderMap::new(), request).await
 }
 
 #[tokio::test]

@@ -77,9 +77,10 @@ impl Connection {
 pub(crate) async fn export(
     client: reqwest::Client,
     connection: &Connection,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Verdict {
-    match exchange(client, connection, body).await {
+    match exchange(client, connection, headers, body).await {
         Ok(answer) => {
             let status = answer.status.as_u16();
             tracing::Span::current().record("http.response.status_code", status);
@@ -95,9 +96,9 @@ pub(crate) async fn export(
 async fn exchange(
     client: reqwest::Client,
     connection: &Connection,
+    mut headers: HeaderMap,
     body: Bytes,
 ) -> Result<Answer, reqwest::Error> {
-    let mut headers = connection.headers.clone();
     // Whatever describes the body cannot be set from outside.
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     headers.remove(CONTENT_ENCODING);

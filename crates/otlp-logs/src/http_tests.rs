@@ -109,7 +109,13 @@ async fn a_rejection_whose_body_never_ends_is_a_rejection() {
     });
     let connection = crate::settings::tests::plain(&format!("http://{address}"));
     let client = connection.http_client().expect("settings").build();
-    let verdict = export(client.expect("a client"), &connection, Bytes::new()).await;
+    let verdict = export(
+        client.expect("a client"),
+        &connection,
+        HeaderMap::new(),
+        Bytes::new(),
+    )
+    .await;
     let expected = Rejection::new(Reason::BadRecord, "HTTP 400: too old");
     assert_eq!(rejection(verdict), expected);
 }

@@ -14,8 +14,9 @@ mod settings;
 mod stdout;
 mod verdict;
 
+pub use connections::ReadFile;
 pub use sender::{Certificate, Export, Sender, Target};
-pub use settings::{Connection, Given, Protocol, ReadFile, Signal, resource, wrong_attributes};
+pub use settings::{Connection, Given, Protocol, Signal, resource, wrong_attributes};
 pub use stdout::{Render, json_line};
 pub use verdict::{Reason, Rejection, Verdict, known_phrases};
 

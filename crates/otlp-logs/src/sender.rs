@@ -6,6 +6,7 @@ use std::time::Duration;
 use connections::{Outcome, Renewed, error_chain};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use prost::Message as _;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tracing::Instrument;
 
@@ -128,15 +129,22 @@ async fn send(
     client: Client,
     request: ExportLogsServiceRequest,
 ) -> Verdict {
+    let deadline = Instant::now() + connection.timeout;
     let exchange = async {
+        let headers = match connection.request_headers(deadline).await {
+            Ok(headers) => headers,
+            Err(error) => return Verdict::Rejected(Rejection::new(Reason::Unauthorized, error)),
+        };
         match client {
-            Client::Grpc(channel) => grpc::export(channel, connection, request).await,
+            Client::Grpc(channel) => grpc::export(channel, connection, headers, request).await,
             Client::Http(client) => {
-                http::export(client, connection, request.encode_to_vec().into()).await
+                let body = request.encode_to_vec().into();
+                drop(request);
+                http::export(client, connection, headers, body).await
             }
         }
     };
-    let exchange = tokio::time::timeout(connection.timeout, exchange).await;
+    let exchange = tokio::time::timeout_at(deadline, exchange).await;
     exchange.unwrap_or_else(|_| {
         let message = format!("no answer within {:?}", connection.timeout);
         Verdict::Rejected(Rejection::new(Reason::Timeout, message))

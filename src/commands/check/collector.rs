@@ -88,7 +88,8 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
     }
     let advice = match reason {
         Reason::Unauthorized => {
-            "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS".to_owned()
+            "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS, or in the file of --otlp.bearer-token-file"
+                .to_owned()
         }
         _ if rejection.message.ends_with(REFUSED) => {
             format!("start the collector, or correct {settings}")

@@ -38,7 +38,7 @@ impl World {
         let peer = peer(protocol, DEFAULT_LIMIT).await;
         let (ledger, _) = LedgerHandle::open(settings::ledger(None, "http://localhost")).unwrap();
         let metrics = Metrics::new(Duration::ZERO);
-        let delivery = Delivery::from_env(Some(&peer.url()), Some(protocol), 512, &|_| None);
+        let delivery = Delivery::from_env(Some(&peer.url()), Some(protocol), None, 512, &|_| None);
         let delivery = delivery.unwrap().unwrap();
         let sender = Sender::new(&delivery.target).unwrap();
         let (otlp, loops) = (metrics.otlp.clone(), metrics.loops.clone());
