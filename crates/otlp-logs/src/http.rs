@@ -166,7 +166,7 @@ impl Answer {
                     Verdict::Rejected(Rejection::new(Reason::TooLarge, message))
                 }
                 // Something else accepted the request, and may have dropped it.
-                None => verdict::of_http(status, &said, None),
+                None => verdict::of_http(status, &said, self.retry_after()),
             };
         }
         let decoded = self.has_type(PROTOBUF);
@@ -185,9 +185,6 @@ impl Answer {
         // Of something in front of the collector, also without a body.
         if self.has_type("text/") {
             return None;
-        }
-        if self.body.is_empty() {
-            return Some((0, String::new()));
         }
         if self.has_type("application/json") {
             let answer: Map<String, Value> = serde_json::from_slice(&self.body).ok()?;

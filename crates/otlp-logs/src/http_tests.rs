@@ -31,6 +31,7 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
         (200, PROTOBUF, vec![], "accepted"),
         (204, "", vec![], "accepted"),
         (200, "text/plain", vec![], "wrong_endpoint"),
+        (200, JSON, vec![], "wrong_endpoint"),
         (204, "text/html", vec![], "wrong_endpoint"),
         (200, PROTOBUF, partial.clone(), "bad_record"),
         (200, "application/octet-stream", partial, "bad_record"),
