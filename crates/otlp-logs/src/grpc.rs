@@ -16,9 +16,11 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, ConnectError, Request, Response, Status};
 use tonic_types::StatusExt;
 
-use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, MAX_HEADER};
-use crate::settings::{Connection, Signal};
+use crate::settings::{CONNECT_TIMEOUT, Connection, KEEPALIVE, MAX_ANSWER, Signal};
 use crate::verdict::{self, Verdict};
+
+/// The maximum size of the header of an answer, in bytes: an error is in it, and some have a text for each record.
+const MAX_HEADER: u32 = 256 * 1024;
 
 impl Connection {
     /// Returns a channel that connects when the first request is sent. Call it inside a tokio runtime.

@@ -14,12 +14,14 @@ use prost::Message;
 use serde_json::{Map, Value};
 use tonic_types::RpcStatusExt;
 
-use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, MAX_FIELDS};
-use crate::settings::Connection;
+use crate::settings::{CONNECT_TIMEOUT, Connection, KEEPALIVE, MAX_ANSWER};
 use crate::verdict::{self, Reason, Rejection, Verdict};
 
 /// The media type of the protocol.
 const PROTOBUF: &str = "application/x-protobuf";
+
+/// The maximum number of header fields of an answer.
+const MAX_FIELDS: usize = 512;
 
 /// How much of the body of an error is read, and for how long: the status says most.
 const MAX_ERROR: usize = 64 * 1024;

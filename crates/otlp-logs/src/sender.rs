@@ -1,7 +1,6 @@
 //! Sends requests and returns exactly one verdict for each.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use connections::{Outcome, Renewed, error_chain};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -14,20 +13,6 @@ use crate::settings::{Connection, Protocol};
 use crate::stdout::{self, Render};
 use crate::verdict::{Reason, Rejection, Verdict};
 use crate::{grpc, http};
-
-/// The maximum time to connect.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The limits of the header of an answer: over HTTP/2 in bytes, over HTTP/1.1 in fields. An error over gRPC is in the header, and may have a text for
-/// each record.
-pub(crate) const MAX_HEADER: u32 = 256 * 1024;
-pub(crate) const MAX_FIELDS: usize = 512;
-
-/// How often a silent connection is checked.
-pub(crate) const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// The maximum size of an answer, in bytes: it is a number and a message, but some say something about each record.
-pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
 /// Accepts export requests.
 pub trait Export: Send + Sync {

@@ -23,6 +23,15 @@ use url::Url;
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The maximum time to connect.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a silent connection is checked.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The maximum size of an answer, in bytes: it is a number and a message, but some say something about each record.
+pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
+
 /// The variable with attributes of the resource.
 const ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 
