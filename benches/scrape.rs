@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use exporter_web::{WebArgs, WebConfig};
 use jiff::Timestamp;
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Excluded, Settings as TailSettings, Start, Tail};
+use orgdata_exporter::audit::{Excluded, Privacy, Settings as TailSettings, Start, Tail};
 use orgdata_exporter::endpoints;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
@@ -248,6 +248,7 @@ async fn over_http(series: usize) {
         reread_window: Duration::from_secs(3600),
         page_size: PAGE as u32,
         excluded: Excluded::default(),
+        privacy: Privacy::default(),
     };
     let mut tail =
         Tail::new(client, ledger, state, metrics.clone(), settings).expect("a new ledger");
@@ -512,7 +513,9 @@ async fn fill(path: &Path, base_url: &str) {
                 problem: None,
                 is_uncounted: false,
                 is_unsent: false,
-                raw: settings::alone("{}"),
+                time: None,
+                hash: None,
+                text: "{}".to_owned().into(),
             });
         commit.entries = entries.collect();
         ledger.commit(commit).await.expect("written");

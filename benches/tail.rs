@@ -10,16 +10,14 @@ mod settings;
 mod support;
 
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::audit::{Privacy, Settings, Start, Tail};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::records::RecordEncoder;
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
 use secrecy::SecretString;
 use support::{Entry, PAGE, Peer, Usage};
@@ -202,7 +200,6 @@ fn reader(
     };
     let ledger_settings = LedgerOptions {
         outbox,
-        encoder: Arc::new(RecordEncoder::default()),
         ..settings::ledger(Some(path.to_owned()), base_url)
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
@@ -214,6 +211,7 @@ fn reader(
         reread_window: Duration::from_secs(3600),
         page_size: PAGE as u32,
         excluded: orgdata_exporter::audit::Excluded::default(),
+        privacy: Privacy::default(),
     };
     let tail = Tail::new(
         client.clone(),

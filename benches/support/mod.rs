@@ -143,7 +143,7 @@ impl Peer {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Relay<Sender> {
         let endpoint = self.collector();
-        let delivery = Delivery::from_env(Some(&endpoint), Some("grpc"), batch_size, env)
+        let delivery = Delivery::from_env(Some(&endpoint), Some("grpc"), None, batch_size, env)
             .expect("settings")
             .expect("an endpoint");
         let sender = Sender::new(&delivery.target).expect("a sender");

@@ -1,13 +1,15 @@
-//! An entry as the API wrote it (specification, section 2.1), read once: for its identity, its time, its labels and the filters.
+//! An entry as the API wrote it (specification, section 2.1), read once: for its identity, its times, its labels, the filters, and the attributes
+//! of its record.
 //!
 //! Only these fields are interpreted, so a bad value elsewhere does not affect counting.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::hash::Hasher as _;
 
 use jiff::Timestamp;
 use orgdata_api::{Filters, Text, parse_json_time};
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
@@ -28,68 +30,58 @@ pub struct Entry<'a> {
     /// Its index in the response.
     pub(super) index: usize,
     /// `None` if it is not an object.
-    fields: Option<Fields<'a>>,
+    fields: Option<Object<'a>>,
 }
 
-/// The fields in use; null is as if it were missing.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Fields<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    activity_type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    created_at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    occurred_at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    updated_at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    organization_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    organization: Option<&'a RawValue>,
-    #[serde(borrow)]
-    actor_user_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    actor_user: Option<&'a RawValue>,
-    #[serde(borrow)]
-    deal_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    deal: Option<&'a RawValue>,
-    #[serde(borrow)]
-    evaluation: Option<&'a RawValue>,
+/// The members in use of an entry, or of an object in it. Null is as if it were missing, and of equal keys the first counts.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "they have the names of the API")]
+pub(crate) struct Object<'a> {
+    pub(crate) id: Option<&'a RawValue>,
+    pub(crate) activity_type: Option<&'a RawValue>,
+    pub(crate) created_at: Option<&'a RawValue>,
+    pub(crate) occurred_at: Option<&'a RawValue>,
+    pub(crate) updated_at: Option<&'a RawValue>,
+    pub(crate) organization_id: Option<&'a RawValue>,
+    pub(crate) organization: Option<&'a RawValue>,
+    pub(crate) actor_user_id: Option<&'a RawValue>,
+    pub(crate) actor_user: Option<&'a RawValue>,
+    pub(crate) target_user_id: Option<&'a RawValue>,
+    pub(crate) target_user: Option<&'a RawValue>,
+    pub(crate) modified_target_user_id: Option<&'a RawValue>,
+    pub(crate) modified_target_user: Option<&'a RawValue>,
+    pub(crate) deal_id: Option<&'a RawValue>,
+    pub(crate) deal: Option<&'a RawValue>,
+    pub(crate) evaluation_id: Option<&'a RawValue>,
+    pub(crate) evaluation: Option<&'a RawValue>,
+    pub(crate) task: Option<&'a RawValue>,
+    pub(crate) requirement: Option<&'a RawValue>,
+    pub(crate) meeting: Option<&'a RawValue>,
+    pub(crate) ticket: Option<&'a RawValue>,
+    pub(crate) team_request: Option<&'a RawValue>,
+    pub(crate) name: Option<&'a RawValue>,
+    pub(crate) title: Option<&'a RawValue>,
+    pub(crate) status: Option<&'a RawValue>,
+    pub(crate) first_name: Option<&'a RawValue>,
+    pub(crate) last_name: Option<&'a RawValue>,
+    /// Of a gap.
+    pub(crate) reason: Option<&'a RawValue>,
 }
 
-/// An object within an entry.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Nested<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    first_name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    last_name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    deal: Option<&'a RawValue>,
-}
+/// Reads the members of an object.
+struct Members;
 
 // === impl Entry ===
 
 impl<'a> Entry<'a> {
     /// Reads an entry.
     pub fn read(raw: &'a str) -> Self {
-        // serde would read an array as the fields in their order.
-        let object = raw.starts_with('{').then_some(raw);
-        let fields: Option<Fields<'_>> = object.and_then(|raw| serde_json::from_str(raw).ok());
-        let id = match fields.as_ref().and_then(Fields::id) {
+        let fields = serde_json::from_str::<Object<'_>>(raw).ok();
+        let id = match fields.as_ref().and_then(Object::id_text) {
             Some(id) => Self::identity_of(&id),
             None => identity(b"bytes", raw),
         };
-        let created_at = fields.as_ref().and_then(Fields::created_at);
+        let created_at = fields.as_ref().and_then(Object::created_at);
         Self {
             fields,
             ..Self::new(id, created_at)
@@ -115,7 +107,7 @@ impl<'a> Entry<'a> {
 
     /// Returns its id, if it has one.
     pub(crate) fn id_text(&self) -> Option<Cow<'a, str>> {
-        self.fields.as_ref().and_then(Fields::id)
+        self.fields.as_ref().and_then(Object::id_text)
     }
 
     /// Returns its id for a log line.
@@ -130,7 +122,7 @@ impl<'a> Entry<'a> {
 
     /// Returns the name of its organization.
     pub(super) fn organization_name(&self) -> Option<String> {
-        let organization = nested(self.fields.as_ref()?.organization);
+        let organization = Object::nested(self.fields.as_ref()?.organization);
         Some(organization.name.and_then(string)?.into_owned())
     }
 
@@ -139,19 +131,29 @@ impl<'a> Entry<'a> {
         self.fields.as_ref()?.activity_type.and_then(string)
     }
 
+    /// Returns the time of its record: when it happened, else when it was created. Stores count nanoseconds in 64 bits, so a time beyond the
+    /// year 2262 or before 1970 is none.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        let fields = self.fields.as_ref()?;
+        let times = [fields.occurred_at, fields.created_at]
+            .into_iter()
+            .flatten();
+        let mut times = times.filter_map(|raw| parse_json_time(raw.get()));
+        times.find(|time| (1..=i128::from(i64::MAX)).contains(&time.as_nanosecond()))
+    }
+
+    /// Returns its members; `None` if it is not an object.
+    pub(crate) fn into_object(self) -> Option<Object<'a>> {
+        self.fields
+    }
+
     /// Returns who did it; `None` if it does not say so.
     pub fn actor(&self) -> Option<ActorRef> {
         let fields = self.fields.as_ref()?;
-        let user = nested(fields.actor_user);
-        let id = fields.actor_user_id.and_then(number);
-        let id = id.or_else(|| user.id.and_then(number))?;
-        let names = [user.first_name, user.last_name].into_iter().flatten();
-        let names: Vec<Cow<'_, str>> = names.filter_map(string).collect();
-        let names = names.iter().map(|name| name.trim());
-        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        let user = Object::nested(fields.actor_user);
         Some(ActorRef {
-            id: id.into_owned(),
-            name: (!names.is_empty()).then(|| names.join(" ")),
+            id: user_id(fields.actor_user_id, user.id)?.into_owned(),
+            name: user.full_name(),
         })
     }
 
@@ -166,7 +168,7 @@ impl<'a> Entry<'a> {
                 !fields.activity_type.is_some_and(is_string),
                 "the entry has no type",
             ),
-            (fields.id().is_none(), "the entry has no id"),
+            (fields.id_text().is_none(), "the entry has no id"),
             (self.created_at.is_none(), "the entry has no readable time"),
             (
                 actor.is_some_and(|raw| number(raw).is_none()),
@@ -197,19 +199,35 @@ impl<'a> Entry<'a> {
             return true;
         };
         let deals = || {
-            let evaluated = nested(nested(fields.evaluation).deal);
-            [fields.deal_id, nested(fields.deal).id, evaluated.id]
+            let evaluated = Object::nested(Object::nested(fields.evaluation).deal);
+            [fields.deal_id, Object::nested(fields.deal).id, evaluated.id]
         };
         (activity_types.is_empty() || activity_types.iter().any(is_type))
             && (deal_ids.is_empty() || deals().into_iter().flatten().any(is_deal))
     }
 }
 
-// === impl Fields ===
+// === impl Object ===
 
-impl<'a> Fields<'a> {
-    fn id(&self) -> Option<Cow<'a, str>> {
+impl<'a> Object<'a> {
+    /// Reads an object in an entry; an empty one if it is missing or something else.
+    pub(crate) fn nested(raw: Option<&'a RawValue>) -> Self {
+        let object = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        object.unwrap_or_default()
+    }
+
+    /// Returns its id.
+    pub(crate) fn id_text(&self) -> Option<Cow<'a, str>> {
         self.id.and_then(id_text)
+    }
+
+    /// Returns the first and last name of a user, as far as they are known.
+    pub(crate) fn full_name(&self) -> Option<String> {
+        let names = [self.first_name, self.last_name].into_iter().flatten();
+        let names: Vec<Cow<'_, str>> = names.filter_map(string).collect();
+        let names = names.iter().map(|name| name.trim());
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        (!names.is_empty()).then(|| names.join(" "))
     }
 
     fn created_at(&self) -> Option<Timestamp> {
@@ -218,6 +236,66 @@ impl<'a> Fields<'a> {
         let time = times.find_map(|raw| parse_json_time(raw.get()));
         time.map(whole_microseconds)
     }
+
+    // Slices of bytes are compared much faster than texts.
+    fn member(&mut self, key: &[u8]) -> Option<&mut Option<&'a RawValue>> {
+        Some(match key {
+            b"id" => &mut self.id,
+            b"type" => &mut self.activity_type,
+            b"createdAt" => &mut self.created_at,
+            b"occurredAt" => &mut self.occurred_at,
+            b"updatedAt" => &mut self.updated_at,
+            b"organizationId" => &mut self.organization_id,
+            b"organization" => &mut self.organization,
+            b"actorUserId" => &mut self.actor_user_id,
+            b"actorUser" => &mut self.actor_user,
+            b"targetUserId" => &mut self.target_user_id,
+            b"targetUser" => &mut self.target_user,
+            b"modifiedTargetUserId" => &mut self.modified_target_user_id,
+            b"modifiedTargetUser" => &mut self.modified_target_user,
+            b"dealId" => &mut self.deal_id,
+            b"deal" => &mut self.deal,
+            b"evaluationId" => &mut self.evaluation_id,
+            b"evaluation" => &mut self.evaluation,
+            b"task" => &mut self.task,
+            b"requirement" => &mut self.requirement,
+            b"meeting" => &mut self.meeting,
+            b"ticket" => &mut self.ticket,
+            b"teamRequest" => &mut self.team_request,
+            b"name" => &mut self.name,
+            b"title" => &mut self.title,
+            b"status" => &mut self.status,
+            b"firstName" => &mut self.first_name,
+            b"lastName" => &mut self.last_name,
+            b"reason" => &mut self.reason,
+            _ => return None,
+        })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Members)
+    }
+}
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Object<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Object<'de>, A::Error> {
+        let mut object = Object::default();
+        while let Some(Text(key)) = members.next_key()? {
+            match object.member(key.as_bytes()) {
+                Some(member) if member.is_none() => *member = members.next_value()?,
+                _ => drop(members.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(object)
+    }
 }
 
 /// Cuts a time to what the state file holds. A finer one would be newer than its own copy there, and the entry late.
@@ -225,19 +303,20 @@ fn whole_microseconds(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
-/// Returns a nested object; an empty one if it is missing or something else.
-fn nested(raw: Option<&RawValue>) -> Nested<'_> {
-    let object = raw.filter(|raw| raw.get().starts_with('{'));
-    let object = object.and_then(|raw| serde_json::from_str(raw.get()).ok());
-    object.unwrap_or_default()
-}
-
 fn is_string(raw: &RawValue) -> bool {
     raw.get().starts_with('"')
 }
 
+/// Returns a user's id from one of two places.
+pub(crate) fn user_id<'a>(
+    id: Option<&'a RawValue>,
+    id_of_user: Option<&'a RawValue>,
+) -> Option<Cow<'a, str>> {
+    id.and_then(number).or_else(|| id_of_user.and_then(number))
+}
+
 /// Returns the text of a JSON string. A lone surrogate becomes U+FFFD.
-fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+pub(crate) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     let text = raw.get().strip_prefix('"')?.strip_suffix('"')?;
     if !text.contains('\\') {
         return Some(Cow::Borrowed(text));

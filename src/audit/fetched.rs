@@ -11,10 +11,11 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::entry::Entry;
 use super::exclude::{Exclude, Excluded};
+use super::privacy::Privacy;
 use super::sweep::{Page, Step};
 use crate::ledger::{
     Commit, Disposition, EventIds, LedgerHandle, NewEntry, OtherOrganization, SharedText,
-    TraceContext, label_value,
+    label_value,
 };
 
 /// The rest of a second.
@@ -83,6 +84,7 @@ impl<'a> Fetched<'a> {
         stored: Option<&Organization>,
         filters: &Filters,
         exclude: &mut Excluded,
+        privacy: &Privacy,
     ) -> Commit {
         // Oldest first: that is the order of delivery.
         let taken = step.take.iter().rev();
@@ -100,6 +102,11 @@ impl<'a> Fetched<'a> {
                 let activity_type = activity_type.as_deref();
                 activity_type.is_some_and(|name| exclude.matches(name))
             };
+            let actor = entry.actor();
+            let raw = SharedText::new(
+                self.answer.body().clone(),
+                self.answer.position(entry.index),
+            );
             NewEntry {
                 id: entry.id,
                 created_at: entry.at,
@@ -110,12 +117,14 @@ impl<'a> Fetched<'a> {
                 is_uncounted: is_in(&mut exclude.metrics),
                 is_unsent: is_in(&mut exclude.records),
                 activity_type: activity_type.map(Cow::into_owned),
-                actor: entry.actor(),
+                time: entry.time(),
+                hash: privacy.hash(actor.as_ref()),
+                actor,
                 problem,
-                raw: SharedText::new(
-                    self.answer.body().clone(),
-                    self.answer.position(entry.index),
-                ),
+                text: match privacy.text(&raw) {
+                    Cow::Borrowed(_) => raw,
+                    Cow::Owned(text) => text.into(),
+                },
             }
         });
         let mut commit = Commit {
@@ -146,13 +155,11 @@ impl<'a> Fetched<'a> {
     }
 }
 
-/// Returns the trace and span of the current work, if it is sampled.
-fn current_trace() -> Option<TraceContext> {
+/// Returns the current work as in `traceparent`, if it is sampled.
+fn current_trace() -> Option<String> {
     let context = tracing::Span::current().context();
     let span = context.span();
     let span = span.span_context();
-    (span.is_valid() && span.is_sampled()).then(|| TraceContext {
-        trace_id: span.trace_id().to_bytes(),
-        span_id: span.span_id().to_bytes(),
-    })
+    let is_sampled = span.is_valid() && span.is_sampled();
+    is_sampled.then(|| format!("00-{}-{}-01", span.trace_id(), span.span_id()))
 }

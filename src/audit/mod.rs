@@ -1,10 +1,11 @@
-//! Tailing the audit logs: `entry` reads an entry, `sweep` decides what to request and what to take, `state` is what a restart continues from,
+//! Tailing the audit logs: `entry` reads an entry, `privacy` is what its record may say, `sweep` decides what to request and what to take, `state` is what a restart continues from,
 //! and `run` is the loop.
 
 mod entry;
 mod error;
 mod exclude;
 mod fetched;
+mod privacy;
 mod run;
 mod start;
 mod state;
@@ -13,8 +14,10 @@ mod sweep;
 use std::time::Duration;
 
 pub use entry::Entry;
+pub(crate) use entry::{Object, string, user_id};
 pub use error::TailError;
 pub use exclude::{Exclude, Excluded};
+pub use privacy::{Privacy, Redact};
 pub use run::Tail;
 pub use start::Start;
 pub use state::TailState;
@@ -34,6 +37,8 @@ pub struct Settings {
     pub page_size: u32,
     /// What is known, but not counted or not sent.
     pub excluded: Excluded,
+    /// What records say of users.
+    pub privacy: Privacy,
 }
 
 #[cfg(test)]

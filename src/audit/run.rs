@@ -320,11 +320,9 @@ impl Tail {
             return Ok(());
         }
         let filters = &self.client.settings().filters;
-        let (stored, excluded) = (
-            self.ledger.status().organization,
-            &mut self.settings.excluded,
-        );
-        let commit = fetched.commit(step, stored.as_ref(), filters, excluded);
+        let stored = self.ledger.status().organization;
+        let (excluded, privacy) = (&mut self.settings.excluded, &self.settings.privacy);
+        let commit = fetched.commit(step, stored.as_ref(), filters, excluded, privacy);
         let taken = commit.entries.iter().zip(step.take.iter().rev());
         let odd = taken.filter_map(|(entry, (index, _))| match entry.disposition {
             Disposition::Ignored => None,

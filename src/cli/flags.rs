@@ -189,6 +189,9 @@ pub struct OtlpFlags {
     /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
     #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
+    /// File with a token for the collector, read for each request and sent as a bearer token
+    #[arg(id = "otlp.bearer-token-file", long, value_name = "FILE")]
+    pub bearer_token_file: Option<String>,
     /// Maximum number of records per request, which is never larger than 3 MiB
     #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
     #[arg(default_value = "512", value_parser = value_parser!(u32).range(1..=100_000))]

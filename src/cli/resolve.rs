@@ -12,9 +12,9 @@ use secrecy::SecretString;
 
 use super::flags::Flags;
 use super::values;
-use crate::audit::Exclude;
+use crate::audit::{Exclude, Privacy, Redact};
 use crate::ledger::{self, ActorPrivacy};
-use crate::records::{Delivery, RecordEncoder};
+use crate::records::{Delivery, Redaction};
 use crate::util::ThisMachine;
 use crate::{audit, tickets};
 
@@ -67,9 +67,11 @@ impl ExporterSettings {
         let otlp = Delivery::from_env(
             flags.otlp.endpoint.as_deref(),
             flags.otlp.protocol.as_deref(),
+            flags.otlp.bearer_token_file.as_deref(),
             flags.otlp.batch_size,
             env,
         )?;
+        let privacy = privacy(flags)?;
         let audit = flags.audit.enabled.then_some(audit::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -80,6 +82,7 @@ impl ExporterSettings {
                 metrics: Exclude::new(&flags.metrics.exclude_activity_types),
                 records: Exclude::new(&flags.otlp.exclude_activity_types),
             },
+            privacy,
         });
         let tickets = flags.tickets.enabled.then(|| tickets::Settings {
             scan_interval: flags.tickets.scan_interval,
@@ -158,11 +161,8 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
     Ok(source)
 }
 
-fn ledger_settings(
-    flags: &Flags,
-    base_url: &BaseUrl,
-    outbox: bool,
-) -> Result<ledger::LedgerOptions, String> {
+/// Returns what records and dead letters say of users, and of `metadata`.
+fn privacy(flags: &Flags) -> Result<Privacy, String> {
     let paths = flags.otlp.redact.iter().map(|path| path.trim());
     let paths = paths.filter(|path| !path.is_empty()).map(str::to_owned);
     let paths: Vec<_> = paths.collect();
@@ -173,6 +173,18 @@ fn ledger_settings(
         ));
     }
     let actor = actor_privacy("--otlp.actor", &flags.otlp.actor, flags)?;
+    let redaction = Redaction::new(matches!(actor, ActorPrivacy::Full), &paths);
+    Ok(Privacy {
+        redact: redaction.map(|redaction| Arc::new(redaction) as Arc<dyn Redact>),
+        hash: Some(actor).filter(|actor| matches!(actor, ActorPrivacy::Hash(_))),
+    })
+}
+
+fn ledger_settings(
+    flags: &Flags,
+    base_url: &BaseUrl,
+    outbox: bool,
+) -> Result<ledger::LedgerOptions, String> {
     let label = actor_privacy("--metrics.actor-label", &flags.metrics.actor_label, flags)?;
     Ok(ledger::LedgerOptions {
         path: values::state_path(&flags.state.path),
@@ -182,7 +194,6 @@ fn ledger_settings(
         actor_label: label,
         max_actors: flags.metrics.max_actors as usize,
         max_dead_letters: MAX_DEAD_LETTERS,
-        encoder: Arc::new(RecordEncoder::new(actor, &paths)),
         machine: Arc::new(ThisMachine),
     })
 }

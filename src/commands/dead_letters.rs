@@ -5,13 +5,15 @@ use std::io::{self, Write};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Failure, print, printed};
+use crate::audit::Entry;
 use crate::cli::values;
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
-use crate::ledger::{DeadLetters, DeadReason, StoredLetter};
+use crate::ledger::{DeadLetters, DeadReason, RecordKind, Stored, StoredLetter};
 use crate::util::one_line;
 
 /// The maximum length of a message in the table, in characters.
@@ -74,6 +76,8 @@ enum Format {
 struct Line<'a> {
     #[serde(flatten)]
     stored: &'a StoredLetter,
+    kind: RecordKind,
+    arrived_at: Timestamp,
     /// The record as it is, or a string if it is not JSON.
     record: Box<RawValue>,
 }
@@ -154,8 +158,10 @@ fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(
 
 fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     let letter = &stored.letter;
-    let record: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
-    let id = record["id"].to_string();
+    let record = Stored::read(letter.line.as_bytes());
+    let id = Entry::read(&record.entry)
+        .id_text()
+        .unwrap_or("null".into());
     let queued = if stored.queued { "yes" } else { "no" };
     writeln!(
         out,
@@ -163,16 +169,26 @@ fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
         stored.id,
         format!("{:.0}", stored.rejected_at),
         letter.reason.as_str(),
-        one_line(id.trim_matches('"'), MAX_MESSAGE),
+        one_line(&id, MAX_MESSAGE),
         one_line(&letter.message, MAX_MESSAGE),
     )
 }
 
 fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
-    let raw = &stored.letter.raw;
+    let Stored {
+        kind,
+        arrived,
+        entry,
+        ..
+    } = Stored::read(stored.letter.line.as_bytes());
     // In JSON, a line break can occur only between tokens, where a space is equivalent.
-    let record = RawValue::from_string(raw.replace(['\n', '\r'], " "));
-    let record = record.or_else(|_| to_raw_value(raw))?;
-    serde_json::to_writer(&mut *out, &Line { stored, record })?;
+    let record = RawValue::from_string(entry.replace(['\n', '\r'], " "));
+    let line = Line {
+        stored,
+        kind,
+        arrived_at: arrived,
+        record: record.or_else(|_| to_raw_value(&entry))?,
+    };
+    serde_json::to_writer(&mut *out, &line)?;
     writeln!(out)
 }

@@ -2,14 +2,14 @@
 
 use std::io::Write as _;
 
-use bytes::Bytes;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use orgdata_api::KEY_VARIABLE;
 use otlp_logs::Target;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
@@ -116,24 +116,27 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
 }
 
 /// Returns a short line for each log record of a request, in local time.
-fn short_lines(request: Bytes) -> Result<Vec<u8>, String> {
-    let json = otlp_logs::json_line(request)?;
-    let request: Value = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+fn short_lines(request: &ExportLogsServiceRequest) -> Result<Vec<u8>, String> {
     let (mut lines, zone) = (String::new(), TimeZone::system());
-    let scopes = items(&request["resourceLogs"]).flat_map(|logs| items(&logs["scopeLogs"]));
-    for record in scopes.flat_map(|logs| items(&logs["logRecords"])) {
+    let scopes = request
+        .resource_logs
+        .iter()
+        .flat_map(|logs| &logs.scope_logs);
+    for record in scopes.flat_map(|logs| &logs.log_records) {
         let attribute = |key: &str| {
-            let value = &items(&record["attributes"]).find(|given| given["key"] == key)?["value"];
-            let value = value.as_object()?.values().next()?;
-            Some(one_line(value.as_str()?, MAX_VALUE))
+            let found = record.attributes.iter().find(|given| given.key == key)?;
+            match found.value.as_ref()?.value.as_ref()? {
+                Value::StringValue(text) => Some(one_line(text, MAX_VALUE)),
+                Value::IntValue(number) => Some(number.to_string()),
+                _ => None,
+            }
         };
-        let nanoseconds = record["timeUnixNano"].as_str().unwrap_or_default().parse();
-        let time = Timestamp::from_nanosecond(nanoseconds.unwrap_or_default()).unwrap_or_default();
+        let time = Timestamp::from_nanosecond(record.time_unix_nano.into()).unwrap_or_default();
         let actor = attribute("user.full_name").or_else(|| attribute("user.id"));
         lines.push_str(&format!(
             "{:.3} {:<40} {:<20}",
             time.to_zoned(zone.clone()).time(),
-            record["eventName"].as_str().unwrap_or_default(),
+            record.event_name,
             actor.as_deref().unwrap_or("-")
         ));
         for (key, name) in SHOWN {
@@ -146,10 +149,6 @@ fn short_lines(request: Bytes) -> Result<Vec<u8>, String> {
         lines.push('\n');
     }
     Ok(lines.into_bytes())
-}
-
-fn items(array: &Value) -> impl Iterator<Item = &Value> {
-    array.as_array().into_iter().flatten()
 }
 
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.

@@ -4,6 +4,7 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ use super::file::{OpenError, other_version};
 use super::known::{self, Known, Pruned};
 use super::labels::Labels;
 use super::open::{LedgerOptions, open};
-use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
+use super::outbox::{self, Outbox, OutboxRecord, Settled, Stored};
 use super::schema::PROGRAM_VERSION;
 use super::size::Size;
 use super::types::{Changes, Commit, DeadReason, Disposition, Gap, NewEntry, RecordKind, Total};
@@ -131,8 +132,7 @@ impl Ledger {
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
         let mut changes = changes(&commit);
-        let encoder = &*self.options.encoder;
-        let letters = unreadable(&commit, encoder);
+        let letters = unreadable(&commit);
         let transaction = begin(&self.connection, self.fence)?;
         if let Some((id, name)) = &commit.organization {
             transaction
@@ -155,7 +155,7 @@ impl Ledger {
         if self.options.outbox {
             let gaps = commit.gaps.iter();
             let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
-            waiting = outbox::push(&transaction, encoder, records(&commit, &gaps))?;
+            waiting = outbox::push(&transaction, records(&commit, &gaps))?;
         } else {
             note_unrecorded(&transaction, &commit)?;
         }
@@ -236,15 +236,10 @@ impl Ledger {
         self.outbox.remove(&transaction, settled)?;
         let mut letters = Vec::new();
         if let Some((reason, message)) = &settled.rejected {
-            letters.extend(settled.records.iter().map(|record| {
-                let (kind, raw) = self.options.encoder.decode(&record.bytes);
-                DeadLetter {
-                    reason: *reason,
-                    message: message.clone(),
-                    kind,
-                    arrived_at: record.arrived_at,
-                    raw,
-                }
+            letters.extend(settled.records.iter().map(|record| DeadLetter {
+                reason: *reason,
+                message: message.clone(),
+                line: String::from_utf8_lossy(&record.line).into_owned(),
             }));
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
@@ -274,7 +269,7 @@ impl Ledger {
         let (mut replayed, mut moved) = (0, u64::from(self.options.outbox));
         while moved > 0 {
             let transaction = begin(&self.connection, self.fence)?;
-            moved = dead_letters::move_queued(&transaction, &*self.options.encoder)?;
+            moved = dead_letters::move_queued(&transaction)?;
             transaction.commit()?;
             replayed += moved;
             self.update_status(|status| {
@@ -334,28 +329,39 @@ impl Ledger {
 }
 
 /// Returns the log records of a commit.
-fn records<'a>(
-    commit: &'a Commit,
-    gaps: &'a [String],
-) -> impl Iterator<Item = RawRecord<'a>> + Clone {
-    let record = |kind, json, created_at| RawRecord {
-        kind,
-        json,
-        created_at,
-        arrived_at: commit.arrived_at,
-        trace: commit.trace,
-    };
+fn records<'a>(commit: &'a Commit, gaps: &'a [String]) -> impl Iterator<Item = Stored<'a>> {
     let entries = commit.entries.iter();
     let entries = entries.filter(|entry| entry.is_record() && !entry.is_unsent);
-    let entries =
-        entries.map(move |entry| record(RecordKind::Entry, &*entry.raw, entry.created_at));
-    let gaps = gaps.iter();
-    entries.chain(gaps.map(move |json| record(RecordKind::Gap, json, commit.server_time)))
+    let gap = |json: &'a String| Stored {
+        kind: RecordKind::Gap,
+        created: commit.server_time,
+        arrived: commit.arrived_at,
+        time: Some(commit.server_time),
+        trace: commit.trace.as_deref().map(Cow::Borrowed),
+        hash: None,
+        entry: Cow::Borrowed(json),
+    };
+    entries
+        .map(|entry| stored(commit, entry))
+        .chain(gaps.iter().map(gap))
+}
+
+/// Returns the log record of an entry.
+fn stored<'a>(commit: &'a Commit, entry: &'a NewEntry) -> Stored<'a> {
+    Stored {
+        kind: RecordKind::Entry,
+        created: entry.created_at,
+        arrived: commit.arrived_at,
+        time: entry.time,
+        trace: commit.trace.as_deref().map(Cow::Borrowed),
+        hash: entry.hash.as_deref().map(Cow::Borrowed),
+        entry: Cow::Borrowed(&entry.text),
+    }
 }
 
 /// Notes when the entries were created whose records are not made, because no collector is configured.
 fn note_unrecorded(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
-    let times = || records(commit, &[]).map(|record| record.created_at);
+    let times = || records(commit, &[]).map(|record| record.created);
     let Some((oldest, newest)) = times().min().zip(times().max()) else {
         return Ok(());
     };
@@ -392,7 +398,6 @@ fn report_unrecorded(
     };
     outbox::push(
         &transaction,
-        &*options.encoder,
         records(&Commit::new(now), &[gap.to_json(now)]),
     )?;
     add_totals(&transaction, &changes.totals, now)?;
@@ -411,15 +416,13 @@ fn report_unrecorded(
 }
 
 /// Returns the dead letters of a commit: entries that cannot be counted.
-fn unreadable(commit: &Commit, encoder: &dyn Encode) -> Vec<DeadLetter> {
+fn unreadable(commit: &Commit) -> Vec<DeadLetter> {
     let entries = commit.entries.iter();
     let entries = entries.filter(|entry| entry.is_taken() && entry.activity_type.is_none());
     let letter = |entry: &NewEntry| DeadLetter {
         reason: DeadReason::Malformed,
         message: entry.problem.unwrap_or_default().to_owned(),
-        kind: RecordKind::Entry,
-        arrived_at: commit.arrived_at,
-        raw: encoder.redact(&entry.raw),
+        line: stored(commit, entry).line(),
     };
     entries.map(letter).collect()
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::beside::open_beside;
 use super::file::OpenError;
 use super::open::LedgerOptions;
-use super::outbox::{self, Encode, RawRecord};
-use super::types::{DeadReason, RecordKind};
+use super::outbox::{self, Stored};
+use super::types::DeadReason;
 use super::{micros, timestamp};
 
 /// Dead letters take at most this part of `--state.max-size`.
@@ -25,17 +25,13 @@ const MAX_MOVED_BYTES: usize = 4 << 20;
 /// Something that could not be counted or delivered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeadLetter {
-    /// When its page arrived.
-    pub arrived_at: Timestamp,
     /// Why.
     pub reason: DeadReason,
     /// The message of the collector or the parser.
     pub message: String,
-    /// What the record stands for.
-    pub kind: RecordKind,
-    /// The JSON, redacted like records.
+    /// The record; see [`Stored`].
     #[serde(skip)]
-    pub raw: String,
+    pub line: String,
 }
 
 /// A dead letter in the state file.
@@ -92,20 +88,19 @@ impl DeadLetters {
     /// # Errors
     /// If the file cannot be read.
     pub fn letter(&self, id: i64) -> Result<Option<StoredLetter>, OpenError> {
-        const SQL: &str = "SELECT at, arrived, reason, message, kind, raw, queued FROM dead_letters WHERE id = ?1";
+        const SQL: &str =
+            "SELECT at, reason, message, line, queued FROM dead_letters WHERE id = ?1";
         let read = |row: &Row<'_>| {
-            let reason: String = row.get(2)?;
+            let reason: String = row.get(1)?;
             Ok(StoredLetter {
                 id,
                 rejected_at: timestamp(row.get(0)?),
                 letter: DeadLetter {
-                    arrived_at: timestamp(row.get(1)?),
                     reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Rejected),
-                    message: row.get(3)?,
-                    kind: RecordKind::from_code(row.get(4)?),
-                    raw: row.get(5)?,
+                    message: row.get(2)?,
+                    line: row.get(3)?,
                 },
-                queued: row.get(6)?,
+                queued: row.get(4)?,
             })
         };
         self.guard(|connection| connection.query_row(SQL, [id], read).optional())
@@ -155,14 +150,14 @@ pub(super) fn insert(
     }
     for letter in letters {
         transaction
-            .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .prepare_cached(
+                "INSERT INTO dead_letters (at, reason, message, line) VALUES (?1, ?2, ?3, ?4)",
+            )?
             .execute(params![
                 micros(options.machine.now()),
-                micros(letter.arrived_at),
                 letter.reason.as_str(),
                 letter.message,
-                letter.kind as i64,
-                letter.raw
+                letter.line
             ])?;
     }
     let evicted = transaction
@@ -170,7 +165,7 @@ pub(super) fn insert(
             "DELETE FROM dead_letters WHERE id IN (
                 SELECT id FROM (
                     SELECT id, row_number() OVER newest_first AS place,
-                           sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
+                           sum(octet_length(line) + octet_length(message)) OVER newest_first AS bytes
                     FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
                 ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
         )?
@@ -185,28 +180,18 @@ pub(super) fn insert(
 }
 
 /// Moves some of the queued letters to the outbox, where they wait for nothing. Returns how many.
-pub(super) fn move_queued(
-    transaction: &Transaction<'_>,
-    encoder: &dyn Encode,
-) -> rusqlite::Result<u64> {
+pub(super) fn move_queued(transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
     let (mut moved, mut last, mut bytes) = (0, None, 0);
     let mut queued = transaction.prepare_cached(
-        "SELECT id, arrived, kind, raw FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1",
+        "SELECT id, line FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1",
     )?;
     let mut rows = queued.query([MOVED_AT_ONCE])?;
     while bytes < MAX_MOVED_BYTES
         && let Some(row) = rows.next()?
     {
-        let (arrived_at, json) = (timestamp(row.get(1)?), row.get_ref(3)?.as_str()?);
-        let record = RawRecord {
-            kind: RecordKind::from_code(row.get(2)?),
-            json,
-            created_at: arrived_at,
-            arrived_at,
-            trace: None,
-        };
-        moved += outbox::push(transaction, encoder, std::iter::once(record))?;
-        bytes += json.len();
+        let line = row.get_ref(1)?.as_str()?;
+        moved += outbox::push(transaction, std::iter::once(Stored::read(line.as_bytes())))?;
+        bytes += line.len();
         last = Some(row.get::<_, i64>(0)?);
     }
     transaction

@@ -12,7 +12,6 @@ use super::ledger_tests::{DAY, World};
 use super::*;
 use crate::metrics::audit::Total;
 use crate::metrics::exposition::Format;
-use crate::support::settings::alone;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -105,7 +104,9 @@ fn named(activity_type: impl Into<String>, actor: impl ToString, name: Option<&s
         problem: None,
         is_uncounted: false,
         is_unsent: false,
-        raw: alone("{}"),
+        time: None,
+        hash: None,
+        text: SharedText::from("{}".to_owned()),
     }
 }
 

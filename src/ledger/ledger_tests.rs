@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
-use crate::support::settings::{self, alone};
+use crate::support::settings;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -202,7 +202,9 @@ pub(super) fn entry(number: u64, created_at: Timestamp) -> NewEntry {
         is_uncounted: false,
         is_unsent: false,
         // Every text differs, as real ones do.
-        raw: alone(format!(
+        time: None,
+        hash: None,
+        text: SharedText::from(format!(
             "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}\"}}",
             number.wrapping_mul(0xd134_2543_de82_ef95),
             number * 7919
@@ -231,7 +233,7 @@ pub(super) fn gap(message: &str) -> Gap {
 pub(super) fn raw(first: u64, last: u64) -> Vec<String> {
     let numbers = first..last;
     numbers
-        .map(|number| entry(number, Timestamp::UNIX_EPOCH).raw.to_string())
+        .map(|number| entry(number, Timestamp::UNIX_EPOCH).text.to_string())
         .collect()
 }
 
@@ -239,7 +241,7 @@ pub(super) fn raw(first: u64, last: u64) -> Vec<String> {
 pub(super) fn json(records: &[OutboxRecord]) -> Vec<String> {
     let texts = records
         .iter()
-        .map(|record| settings::PlainRecords.decode(&record.bytes).1);
+        .map(|record| Stored::read(&record.line).entry.into_owned());
     texts.collect()
 }
 

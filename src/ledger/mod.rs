@@ -33,13 +33,13 @@ pub use file::OpenError;
 pub use handle::LedgerHandle;
 pub use labels::{ActorPrivacy, MAX_ACTIVITY_TYPES, MAX_LABEL};
 pub use open::LedgerOptions;
-pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
+pub use outbox::{OutboxPosition, OutboxRecord, Settled, Stored};
 // Public for the fuzz targets.
 #[doc(hidden)]
-pub use outbox::{compress, decompress, split};
+pub use outbox::{compress, decompress};
 pub use types::{
     ActorRef, Changes, Commit, DeadReason, Disposition, EventId, EventLabels, Gap, GapReason,
-    NewEntry, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total, TraceContext,
+    NewEntry, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total,
 };
 
 pub(crate) use labels::label_value;

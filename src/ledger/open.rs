@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use super::file::{OpenError, StateFile, other_version};
 use super::labels::{ActorPrivacy, Labels};
-use super::outbox::{self, Encode};
+use super::outbox;
 use super::{BUSY, schema};
 use crate::util::Machine;
 
@@ -26,8 +26,6 @@ pub struct LedgerOptions {
     pub base_url: String,
     /// Whether records are kept for a collector.
     pub outbox: bool,
-    /// Makes the log records.
-    pub encoder: Arc<dyn Encode>,
     /// `--metrics.actor-label`.
     pub actor_label: ActorPrivacy,
     /// `--metrics.max-actors`.

@@ -1,9 +1,11 @@
-//! The outbox: encoded log records that wait for the collector.
+//! The outbox: log records that wait for the collector.
 //!
-//! A row holds the records of one page as an lz4 frame, whose checksum finds damage that SQLite does not notice. Rows are sent in the order of
-//! their oldest creation time; a row is deleted when all of its records are delivered or rejected, and otherwise remembers how many were. While
-//! older entries are still to be read, records wait, for at most ten minutes or until the file is full, so that they leave in order of creation.
+//! A row holds the records of one page: an lz4 frame, whose checksum finds damage that SQLite does not notice, of lines of JSON, one a record. Rows
+//! are sent in the order of their oldest creation time; a row is deleted when all of its records are delivered or rejected, and otherwise remembers
+//! how many were. While older entries are still to be read, records wait, for at most ten minutes or until the file is full, so that they leave in
+//! order of creation.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Read as _, Write as _};
 
@@ -11,38 +13,37 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use lz4_flex::frame::{BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use serde::{Deserialize, Serialize};
 
-use super::types::{DeadReason, RecordKind, TraceContext};
+use super::types::{DeadReason, RecordKind};
 use super::{LedgerError, micros, schema, timestamp};
 
 /// Records wait this long for older ones that are still to be read.
 pub(super) const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Turns JSON into log records.
-pub trait Encode: Send + Sync {
-    /// Appends one record as field 2 of `ScopeLogs`: tag, length, `LogRecord`.
-    fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>);
-
-    /// Returns the JSON as it may be stored in a dead letter: redacted like records.
-    fn redact(&self, json: &str) -> String;
-
-    /// Returns the kind of a record and the JSON of its body; the inverse of [`encode`](Self::encode).
-    fn decode(&self, record: &[u8]) -> (RecordKind, String);
-}
-
-/// What a log record is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct RawRecord<'a> {
+/// A record as outbox and dead letters hold it: a line of JSON. A member that a line lacks has its default, and one that is not known is skipped,
+/// so that a version reads the lines of another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stored<'a> {
     /// What it stands for.
     pub kind: RecordKind,
-    /// The entry as the API wrote it, or the JSON of a gap.
-    pub json: &'a str,
-    /// When the entry was created; when its page arrived if it has no readable time.
-    pub created_at: Timestamp,
+    /// When the entry was created, which is the order of delivery; if it has no readable time, that of the entry before it.
+    pub created: Timestamp,
     /// When its page arrived.
-    pub arrived_at: Timestamp,
-    /// The poll that fetched it.
-    pub trace: Option<TraceContext>,
+    pub arrived: Timestamp,
+    /// When it happened, if the entry says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Timestamp>,
+    /// The poll that fetched it, as in `traceparent`.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Cow<'a, str>>,
+    /// The keyed hash of the actor, if it is asked for.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<Cow<'a, str>>,
+    /// The entry as the API wrote it, without what is redacted, or the JSON of a gap.
+    #[serde(borrow)]
+    pub entry: Cow<'a, str>,
 }
 
 /// The position of a record in the order of delivery.
@@ -61,8 +62,8 @@ pub struct OutboxRecord {
     pub position: OutboxPosition,
     /// When its page arrived.
     pub arrived_at: Timestamp,
-    /// Field 2 of `ScopeLogs`: tag, length, `LogRecord`.
-    pub bytes: Bytes,
+    /// The record; see [`Stored`].
+    pub line: Bytes,
 }
 
 /// The records of a request, and what became of them.
@@ -96,6 +97,23 @@ pub(super) fn delivered_through(
         .query_row([], |row| row.get(0))?;
     let before = oldest.map(|oldest| timestamp(oldest - 1));
     Ok(complete_through.map(|through| before.map_or(through, |before| before.min(through))))
+}
+
+// === impl Stored ===
+
+impl<'a> Stored<'a> {
+    /// Reads a line. One that cannot be read is taken for an entry, so that it is delivered as it is.
+    pub fn read(line: &'a [u8]) -> Self {
+        serde_json::from_slice(line).unwrap_or_else(|_| Self {
+            entry: String::from_utf8_lossy(line),
+            ..Self::default()
+        })
+    }
+
+    /// Returns the line, without a line break.
+    pub fn line(&self) -> String {
+        serde_json::to_string(self).expect("texts and times are JSON")
+    }
 }
 
 // === impl Outbox ===
@@ -143,17 +161,17 @@ impl Outbox {
                 Some((_, open)) => open,
                 None => open_page(connection, page)?.unwrap_or_default(),
             };
-            for (index, record) in (0..end).zip(&open).skip(first) {
-                let full = records.len() >= max_records || bytes + record.len() > max_bytes;
+            for (index, line) in (0..end).zip(&open).skip(first) {
+                let full = records.len() >= max_records || bytes + line.len() > max_bytes;
                 if full && !records.is_empty() {
                     self.open_page = Some((page, open));
                     return Ok(records);
                 }
-                bytes += record.len();
+                bytes += line.len();
                 records.push(OutboxRecord {
                     position: OutboxPosition { page, index },
                     arrived_at,
-                    bytes: record.clone(),
+                    line: line.clone(),
                 });
             }
         }
@@ -192,20 +210,20 @@ impl Outbox {
 /// Adds records that arrived together. Returns how many.
 pub(super) fn push<'a>(
     transaction: &Transaction<'_>,
-    encoder: &dyn Encode,
-    records: impl Iterator<Item = RawRecord<'a>> + Clone,
+    records: impl Iterator<Item = Stored<'a>>,
 ) -> rusqlite::Result<u64> {
-    let times = || records.clone().map(|record| record.created_at);
-    let Some((oldest, newest)) = times().min().zip(times().max()) else {
-        return Ok(0);
-    };
-    // They take a little more than their JSON.
-    let json: usize = records.clone().map(|record| record.json.len()).sum();
-    let mut bytes = Vec::with_capacity(json + json / 2);
-    let (mut count, mut arrived_at) = (0, oldest);
+    let (mut count, mut lines) = (0, Vec::new());
+    let (mut oldest, mut newest) = (Timestamp::MAX, Timestamp::MIN);
+    let mut arrived_at = Timestamp::MIN;
     for record in records {
-        encoder.encode(&record, &mut bytes);
-        (count, arrived_at) = (count + 1, record.arrived_at);
+        (oldest, newest) = (oldest.min(record.created), newest.max(record.created));
+        arrived_at = record.arrived;
+        lines.extend_from_slice(record.line().as_bytes());
+        lines.push(b'\n');
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(0);
     }
     transaction
         .prepare_cached(
@@ -216,7 +234,7 @@ pub(super) fn push<'a>(
             micros(newest),
             micros(arrived_at),
             count,
-            compress(&bytes)
+            compress(&lines)
         ])?;
     Ok(count)
 }
@@ -225,12 +243,16 @@ pub(super) fn push<'a>(
 fn take_out(transaction: &Transaction<'_>, witness: &OutboxRecord) -> Result<(), LedgerError> {
     let OutboxPosition { page, index } = witness.position;
     let mut open = open_page(transaction, page)?.unwrap_or_default();
-    // The record is named by its bytes, so that this can be repeated.
-    if open.get(index as usize) != Some(&witness.bytes) {
+    // The record is named by its line, so that this can be repeated.
+    if open.get(index as usize) != Some(&witness.line) {
         return Ok(());
     }
     open.remove(index as usize);
-    let block = compress(&open.concat());
+    let lines: Vec<u8> = open
+        .iter()
+        .flat_map(|line| [line, &b"\n"[..]].concat())
+        .collect();
+    let block = compress(&lines);
     transaction
         .prepare_cached("UPDATE outbox SET records = records - 1, block = ?2 WHERE page = ?1")?
         .execute(params![page, block])?;
@@ -262,26 +284,18 @@ fn open_page(connection: &Connection, page: i64) -> rusqlite::Result<Option<Vec<
     let damaged =
         |error: &dyn Display| schema::corrupt(format!("log records cannot be read: {error}"));
     let bytes = bytes.map_err(|error| damaged(&error))?;
-    let mut records = split(bytes.into())
-        .filter(|records| records.len() >= count as usize)
-        .ok_or_else(|| damaged(&"one ends early"))?;
-    records.truncate(count as usize);
-    Ok(Some(records))
+    let lines = lines(&bytes.into());
+    if lines.len() != count as usize {
+        return Err(damaged(&format!("there are {} of {count}", lines.len())));
+    }
+    Ok(Some(lines))
 }
 
-/// Splits concatenated fields; `None` if one ends early.
-pub fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
-    let mut records = Vec::new();
-    while !bytes.is_empty() {
-        let mut content = bytes.get(1..)?;
-        let length = prost::decode_length_delimiter(&mut content).ok()?;
-        let start = bytes.len() - content.len();
-        let end = start
-            .checked_add(length)
-            .filter(|end| *end <= bytes.len())?;
-        records.push(bytes.split_to(end));
-    }
-    Some(records)
+/// Returns the lines of a page, without their line breaks.
+fn lines(bytes: &Bytes) -> Vec<Bytes> {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let lines = lines.map(|line| bytes.slice_ref(line.strip_suffix(b"\n").unwrap_or(line)));
+    lines.collect()
 }
 
 /// Compresses the records of a page.

@@ -62,7 +62,7 @@ CREATE TABLE pages (
     ids    BLOB NOT NULL
 ) STRICT;
 
--- The log records that wait, a row per page: its records as one lz4 frame, and how many were acknowledged.
+-- The log records that wait, a row per page: an lz4 frame of lines of JSON, one a record, and how many were acknowledged.
 CREATE TABLE outbox (
     -- No number is used twice.
     page         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -101,11 +101,10 @@ CREATE TABLE totals (
 CREATE TABLE dead_letters (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at      INTEGER NOT NULL,
-    arrived INTEGER NOT NULL,
     reason  TEXT NOT NULL,
     message TEXT NOT NULL,
-    kind    INTEGER NOT NULL,
-    raw     TEXT NOT NULL,
+    -- A line, as in the outbox.
+    line    TEXT NOT NULL,
     -- 1 if an operator wants it sent again.
     queued  INTEGER NOT NULL DEFAULT 0
 ) STRICT;

@@ -90,8 +90,12 @@ pub struct NewEntry {
     pub is_uncounted: bool,
     /// It matches `--otlp.exclude-activity-types`: not sent.
     pub is_unsent: bool,
-    /// The entry as the API wrote it.
-    pub raw: SharedText,
+    /// When it happened, if it says so.
+    pub time: Option<Timestamp>,
+    /// The keyed hash of the actor, if its record has that.
+    pub hash: Option<String>,
+    /// The entry as the API wrote it, without what is redacted.
+    pub text: SharedText,
 }
 
 /// A part of a text, such as an entry of a page, without a copy of it.
@@ -102,10 +106,11 @@ pub struct SharedText {
 }
 
 /// What a log record stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordKind {
     /// An audit log entry.
+    #[default]
     Entry,
     /// A gap in the audit trail.
     Gap,
@@ -161,8 +166,8 @@ pub struct Commit {
     pub arrived_at: Timestamp,
     /// The API's clock when it answered.
     pub server_time: Timestamp,
-    /// The poll that fetched the page.
-    pub trace: Option<TraceContext>,
+    /// The poll that fetched the page, as in `traceparent`.
+    pub trace: Option<String>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
     /// The number of the sweep that settles them.
@@ -234,15 +239,6 @@ pub struct EventLabels {
     pub actor: Option<Arc<str>>,
 }
 
-/// The trace and span of the poll that fetched a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceContext {
-    /// As in `traceparent`.
-    pub trace_id: [u8; 16],
-    /// As in `traceparent`.
-    pub span_id: [u8; 8],
-}
-
 /// What a transaction changed, for the caller to publish.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
@@ -286,18 +282,6 @@ impl OtherOrganization {
                 expected: expected.to_owned(),
             }),
             (most, _) => Ok(known.or(most.map(|(id, _)| id))),
-        }
-    }
-}
-
-// === impl RecordKind ===
-
-impl RecordKind {
-    pub(super) fn from_code(code: i64) -> Self {
-        if code == Self::Gap as i64 {
-            Self::Gap
-        } else {
-            Self::Entry
         }
     }
 }
@@ -366,6 +350,13 @@ impl SharedText {
     /// Returns a part of a text.
     pub fn new(whole: Arc<String>, part: Range<usize>) -> Self {
         Self { whole, part }
+    }
+}
+
+impl From<String> for SharedText {
+    fn from(text: String) -> Self {
+        let all = 0..text.len();
+        Self::new(Arc::new(text), all)
     }
 }
 

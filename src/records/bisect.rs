@@ -12,17 +12,26 @@
 //!
 //!   The distance doubles because ten thousand records that are too old for the collector would otherwise delay all others
 //!   by days. The newest record is not tried first because some collectors then reject all that are much older.
+//! - An internal error may also be an overload, which is not about the record. Then it becomes a dead letter only if it was rejected three times
+//!   within at least two minutes, each time after another one was accepted.
 //! - A request that was too large or timed out is halved too, and the next ones stay that small for a while.
 //! - Records of a partial success become dead letters, because they must not be sent again.
 //! - After any other answer, the same records are sent again after a delay.
 
+use std::time::Duration;
+
 use otlp_logs::{Reason, Verdict};
+use tokio::time::Instant;
 
 /// The number of accepted requests after which their size is doubled.
 const PATIENCE: u32 = 2;
 
 /// The same after a request that was too large or timed out. Limits rarely change, and a timeout costs seconds.
 const LONG_PATIENCE: u32 = 256;
+
+/// After internal errors, a record is rejected at least so often, and for so long, before it is a dead letter.
+const REJECTIONS: u32 = 3;
+const OVERLOAD: Duration = Duration::from_secs(120);
 
 /// The state of delivery.
 #[derive(Debug)]
@@ -36,6 +45,8 @@ pub(crate) struct Bisect {
     /// The distance from the suspect to the next witness, and to the first one of the search.
     distance: usize,
     first: usize,
+    /// How often the suspect was rejected alone, and since when.
+    suspected: Option<(u32, Instant)>,
     /// The last answer was a partial success.
     partly_rejected: bool,
 }
@@ -49,6 +60,17 @@ enum Step {
     Witness,
     /// The suspect: a witness was accepted.
     Suspect,
+}
+
+/// What is before the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Nothing.
+    None,
+    /// So long: a collector that may be overloaded has accepted the witness.
+    For(Duration),
+    /// A delay that grows while nothing is accepted.
+    Backoff,
 }
 
 /// The outcome for the records that were sent.
@@ -74,6 +96,7 @@ impl Bisect {
             patience: PATIENCE,
             distance: 1,
             first: 1,
+            suspected: None,
             partly_rejected: false,
         }
     }
@@ -101,43 +124,64 @@ impl Bisect {
 
     /// Begins with the oldest record again, because it is another one than before.
     pub(super) fn oldest_changed(&mut self) {
+        self.suspected = None;
         self.begin(1);
     }
 
-    /// Returns what an answer to `count` records means, and whether there is a delay before the next request.
-    pub(crate) fn answered(&mut self, count: usize, verdict: &Verdict) -> (Fate, bool) {
+    /// Returns what an answer to `count` records means, and what is before the next request.
+    pub(crate) fn answered(
+        &mut self,
+        count: usize,
+        verdict: &Verdict,
+        now: Instant,
+    ) -> (Fate, Pause) {
         let reason = match verdict {
-            Verdict::Accepted => return (self.accepted(), false),
+            Verdict::Accepted | Verdict::Warned { .. } => return (self.accepted(), Pause::None),
             Verdict::PartlyRejected { .. } => {
-                self.begin(1);
+                self.oldest_changed();
                 self.halve(count, Reason::BadRecord);
                 // A collector that rejects a part of everything must not empty the outbox at full speed.
                 let is_repeated = std::mem::replace(&mut self.partly_rejected, true);
-                return (Fate::DeadLetters, is_repeated);
+                let pause = if is_repeated {
+                    Pause::Backoff
+                } else {
+                    Pause::None
+                };
+                return (Fate::DeadLetters, pause);
             }
             Verdict::Rejected(rejection) => rejection.reason,
         };
         match self.step {
             _ if reason == Reason::Timeout => {
                 self.halve(count, reason);
-                (Fate::Kept, true)
+                (Fate::Kept, Pause::Backoff)
             }
-            _ if !reason.is_about_records() => (Fate::Kept, true),
+            _ if !reason.is_about_records() => (Fate::Kept, Pause::Backoff),
             Step::Oldest => {
                 self.halve(count, reason);
                 if count == 1 {
+                    self.suspected.get_or_insert((1, now));
                     self.step = Step::Witness;
                 }
-                (Fate::Kept, false)
+                (Fate::Kept, Pause::None)
             }
             Step::Witness => {
                 self.distance *= 2;
-                (Fate::Kept, true)
+                (Fate::Kept, Pause::Backoff)
             }
             Step::Suspect => {
+                let (rejections, since) = self.suspected.get_or_insert((1, now));
+                *rejections += 1;
+                let is_overload = *rejections < REJECTIONS || now - *since < OVERLOAD;
+                if reason == Reason::ServerError && is_overload {
+                    self.step = Step::Witness;
+                    let seconds = 1 << (*rejections - 2).min(5);
+                    return (Fate::Kept, Pause::For(Duration::from_secs(seconds)));
+                }
+                self.suspected = None;
                 // The next records may be bad as well. The record behind the witness is now at this distance.
                 self.begin((self.distance - 1).max(1));
-                (Fate::DeadLetters, false)
+                (Fate::DeadLetters, Pause::None)
             }
         }
     }
@@ -148,7 +192,7 @@ impl Bisect {
             self.step = Step::Suspect;
             return Fate::Delivered;
         }
-        self.begin(1);
+        self.oldest_changed();
         self.patience -= 1;
         if self.patience == 0 {
             self.limit = (self.limit * 2).min(self.max);

@@ -1,4 +1,4 @@
-//! Delivery against simulated collectors, without time: a request is one step.
+//! Delivery against simulated collectors: a request is one step.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,6 +25,9 @@ struct World {
     requests: usize,
     /// The request in which a record was first rejected alone, and the last one that was accepted.
     rejected_at: BTreeMap<usize, usize>,
+    /// When, and how often since.
+    rejections: BTreeMap<usize, (Instant, u32)>,
+    now: Instant,
     accepted_at: Option<usize>,
     delivered: Vec<usize>,
     dead: Vec<usize>,
@@ -39,6 +42,8 @@ impl World {
             down: None,
             requests: 0,
             rejected_at: BTreeMap::new(),
+            rejections: BTreeMap::new(),
+            now: Instant::now(),
             accepted_at: None,
             delivered: Vec::new(),
             dead: Vec::new(),
@@ -68,13 +73,19 @@ impl World {
             return bisect.no_witness();
         }
         let verdict = self.answer(&sent);
-        match bisect.answered(sent.len(), &verdict).0 {
-            Fate::Kept => {
-                if sent.len() == 1 && verdict.reason().is_some_and(Reason::is_about_records) {
-                    self.rejected_at.entry(sent[0]).or_insert(self.requests);
-                }
-                return;
-            }
+        let (fate, pause) = bisect.answered(sent.len(), &verdict, self.now);
+        if sent.len() == 1 && verdict.reason().is_some_and(Reason::is_about_records) {
+            self.rejected_at.entry(sent[0]).or_insert(self.requests);
+            self.rejections.entry(sent[0]).or_insert((self.now, 0)).1 += 1;
+        }
+        let is_overload = verdict.reason() == Some(Reason::ServerError);
+        self.now += match pause {
+            Pause::None => Duration::ZERO,
+            Pause::For(pause) => pause,
+            Pause::Backoff => Duration::from_secs(1),
+        };
+        match fate {
+            Fate::Kept => return,
             Fate::Delivered => {
                 self.accepted_at = Some(self.requests);
                 self.delivered.extend(&sent);
@@ -83,6 +94,9 @@ impl World {
                 assert_eq!(sent.len(), 1);
                 let rejected_at = self.rejected_at[&sent[0]];
                 assert!(self.accepted_at > Some(rejected_at), "{sent:?}");
+                let (since, times) = self.rejections[&sent[0]];
+                let is_sure = times >= 3 && self.now - since >= Duration::from_secs(120);
+                assert!(is_sure || !is_overload, "{sent:?}");
                 self.dead.extend(&sent);
             }
         }
@@ -150,7 +164,7 @@ proptest! {
         prop_assert_eq!(&world.delivered, &good);
         prop_assert!(world.dead.iter().all(|record| world.bad.contains_key(record)), "{:?}", world.dead);
         // What could not be compared becomes a dead letter when there are newer records.
-        world.outbox.extend(records..records + 3 * world.bad.len() + 5);
+        world.outbox.extend(records..records + 12 * world.bad.len() + 5);
         prop_assert!(world.run(&mut bisect, 2000 + 100 * records), "{:?} wait", world.outbox.len());
         world.dead.sort_unstable();
         prop_assert!(world.dead.iter().eq(world.bad.keys()), "{:?}", world.dead);
@@ -232,12 +246,15 @@ fn only_a_second_partial_success_in_a_row_delays_the_next_request() {
     let mut bisect = Bisect::new(8);
     for _ in 0..2 {
         assert!(!bisect.is_partly_rejected());
-        assert_eq!(bisect.answered(8, &partly), (Fate::DeadLetters, false));
+        let now = Instant::now();
+        let first = bisect.answered(8, &partly, now);
+        assert_eq!(first, (Fate::DeadLetters, Pause::None));
         assert!(bisect.is_partly_rejected());
         assert_eq!(bisect.next(), (0, 4));
-        assert_eq!(bisect.answered(4, &partly), (Fate::DeadLetters, true));
-        let accepted = bisect.answered(2, &Verdict::Accepted);
-        assert_eq!(accepted, (Fate::Delivered, false));
+        let second = bisect.answered(4, &partly, now);
+        assert_eq!(second, (Fate::DeadLetters, Pause::Backoff));
+        let accepted = bisect.answered(2, &Verdict::Accepted, now);
+        assert_eq!(accepted, (Fate::Delivered, Pause::None));
     }
 }
 
@@ -246,7 +263,7 @@ fn only_a_second_partial_success_in_a_row_delays_the_next_request() {
 fn another_oldest_record_is_no_suspect() {
     let mut bisect = Bisect::new(1);
     let bad = Verdict::Rejected(Rejection::new(Reason::BadRecord, "no"));
-    bisect.answered(1, &bad);
+    bisect.answered(1, &bad, Instant::now());
     assert_eq!(bisect.next(), (1, 1));
     bisect.oldest_changed();
     assert_eq!(bisect.next(), (0, 1));

@@ -1,23 +1,28 @@
-//! Log records: their fields, and their delivery from the outbox to the collector.
+//! Log records: what an entry becomes, and their delivery from the outbox to the collector.
 
 mod bisect;
-mod fields;
+mod record;
+mod redact;
 mod run;
 
 use std::collections::BTreeMap;
 
-use otlp_logs::{Connection, Envelope, Given, Signal, Target, json_line, resource};
+use otlp_logs::{Connection, Given, Signal, Target, json_line, resource};
 
 use crate::metrics::build::VERSION;
 
-pub(crate) use bisect::{Bisect, Fate};
-use fields::SCHEMA_URL;
-pub use fields::{GAP_EVENT, RecordEncoder, SCOPE};
-pub(crate) use run::MAX_REQUEST;
+pub(crate) use bisect::{Bisect, Fate, Pause};
+#[cfg(test)]
+pub(crate) use record::GAP_EVENT;
+pub use record::{Envelope, log_record};
+pub use redact::Redaction;
 pub use run::{Next, Relay};
 
 /// The name of the exporter in requests.
 pub(crate) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
+
+/// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
+const MAX_REQUEST: usize = 3 * 1024 * 1024;
 
 /// Where and how log records are delivered.
 #[derive(Clone, Debug)]
@@ -33,7 +38,7 @@ pub struct Delivery {
 // === impl Delivery ===
 
 impl Delivery {
-    /// Returns the delivery to the collector of `--otlp.endpoint`, `--otlp.protocol` and variables, or `None` without an
+    /// Returns the delivery to the collector of `--otlp.endpoint`, `--otlp.protocol`, `--otlp.bearer-token-file` and variables, or `None` without an
     /// endpoint or with `OTEL_LOGS_EXPORTER=none`.
     ///
     /// # Errors
@@ -41,6 +46,7 @@ impl Delivery {
     pub fn from_env(
         endpoint: Option<&str>,
         protocol: Option<&str>,
+        bearer_token_file: Option<&str>,
         batch_size: u32,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, String> {
@@ -58,8 +64,14 @@ impl Delivery {
             exporter_web::read_file,
             env,
         )?;
-        let target = connection.map(|connection| Target::Collector(Box::new(connection)));
-        Ok(target.map(|target| Self::new(target, batch_size, env)))
+        let Some(mut connection) = connection else {
+            return Ok(None);
+        };
+        if let Some(file) = Given::new("--otlp.bearer-token-file", bearer_token_file) {
+            connection = connection.with_bearer_token(file)?;
+        }
+        let target = Target::Collector(Box::new(connection));
+        Ok(Some(Self::new(target, batch_size, env)))
     }
 
     /// Returns the delivery to a target.
@@ -76,7 +88,7 @@ impl Delivery {
         let mut resource = self.resource.clone();
         let id = resource.entry("service.instance.id".to_owned());
         id.or_insert_with(|| instance_id.to_owned());
-        Envelope::new(resource, [SCOPE, VERSION, SCHEMA_URL])
+        Envelope::new(resource)
     }
 }
 

@@ -7,22 +7,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use otlp_logs::{Envelope, Export, Reason, Rejection, Verdict};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use otlp_logs::{Export, Reason, Rejection, Verdict};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::Delivery;
-use super::bisect::{Bisect, Fate};
+use super::bisect::{Bisect, Fate, Pause};
+use super::record::Envelope;
+use super::{Delivery, MAX_REQUEST};
 use crate::health::{Health, Loop};
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::{Loops, OtlpMetrics};
 use crate::util::{Backoff, Repeated, advice, shown_duration, shown_wait};
-
-/// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
-pub(crate) const MAX_REQUEST: usize = 3 * 1024 * 1024;
 
 /// The interval of empty requests while nothing waits.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
@@ -57,6 +55,8 @@ pub struct Relay<S> {
     failures: Repeated<&'static str>,
     /// Since the start.
     rejections: Repeated<DeadReason>,
+    /// A warning of the collector was logged.
+    has_warned: bool,
     /// The state file cannot be read or written.
     ledger_failed: bool,
     /// When the collector answered last.
@@ -87,6 +87,7 @@ impl<S: Export + 'static> Relay<S> {
             backoff: Backoff::default(),
             failures: Repeated::default(),
             rejections: Repeated::default(),
+            has_warned: false,
             ledger_failed: false,
             answered_at: None,
         }
@@ -152,9 +153,8 @@ impl<S: Export + 'static> Relay<S> {
     async fn try_round(&mut self) -> Result<Next, LedgerError> {
         self.settle().await?;
         let (skip, records) = self.bisect.next();
-        let bytes = MAX_REQUEST.saturating_sub(self.envelope.size());
-        let batch = self.ledger.outbox_batch(skip, records, bytes);
-        let batch = batch.await?;
+        let batch = self.ledger.outbox_batch(skip, records, MAX_REQUEST);
+        let mut batch = batch.await?;
         if std::mem::take(&mut self.ledger_failed) {
             tracing::info!(loop = "otlp", "the state file works again");
             // The next answer shows whether the collector works.
@@ -173,26 +173,31 @@ impl<S: Export + 'static> Relay<S> {
         if !is_witness && self.oldest.replace(first.position) != Some(first.position) {
             self.bisect.oldest_changed();
         }
-        let body = self
-            .envelope
-            .request(batch.iter().map(|record| &record.bytes));
-        let (bytes, sent) = (body.len(), Instant::now());
-        let verdict = self.send(body).await;
+        let lines = batch.iter().map(|record| &*record.line);
+        let (request, count) = self.envelope.request(lines);
+        batch.truncate(count);
+        let sent = Instant::now();
+        let verdict = self.send(request).await;
         tracing::debug!(
             loop = "otlp",
-            records = batch.len(),
-            bytes,
+            records = count,
             duration = %shown_duration(sent.elapsed()),
             outcome = verdict.reason().map_or("accepted", Reason::as_str),
             "delivery"
         );
-        let (fate, waits) = self.bisect.answered(batch.len(), &verdict);
+        let (fate, pause) = self.bisect.answered(count, &verdict, Instant::now());
         self.settled(batch, is_witness, fate, &verdict);
-        let next = match &verdict {
-            Verdict::Rejected(rejection) if waits => self.hold(rejection),
-            Verdict::PartlyRejected { message, .. } if waits => {
+        let next = match (&verdict, pause) {
+            (Verdict::Rejected(rejection), Pause::Backoff) => self.hold(rejection),
+            (Verdict::PartlyRejected { message, .. }, Pause::Backoff) => {
                 let message = format!("log records are rejected again and again: {message}");
                 self.hold(&Rejection::new(Reason::BadRecord, message))
+            }
+            (Verdict::Rejected(rejection), Pause::None) => {
+                rejection.retry_after.map_or(Next::Now, Next::After)
+            }
+            (Verdict::Rejected(rejection), Pause::For(pause)) => {
+                Next::After(rejection.retry_after.unwrap_or(pause))
             }
             _ => Next::Now,
         };
@@ -200,10 +205,10 @@ impl<S: Export + 'static> Relay<S> {
         Ok(next)
     }
 
-    async fn send(&self, body: Bytes) -> Verdict {
+    async fn send(&self, request: ExportLogsServiceRequest) -> Verdict {
         self.metrics.requests.inc();
         let sender = self.sender.clone();
-        let request = async move { sender.export(body).await };
+        let request = async move { sender.export(request).await };
         // A panic in a library must not end the loop: tonic panics on a malformed `grpc-status-details-bin`.
         let request = AbortOnDropHandle::new(tokio::spawn(request.in_current_span()));
         let verdict = self.health.request(Loop::Otlp, request).await;
@@ -222,9 +227,16 @@ impl<S: Export + 'static> Relay<S> {
         if self.bisect.is_partly_rejected() || self.answered_at.is_some_and(is_recent) {
             return Next::Idle;
         }
-        match self.send(Bytes::new()).await {
+        match self.send(ExportLogsServiceRequest::default()).await {
             Verdict::Rejected(rejection) if rejection.reason.is_about_connection() => {
                 self.hold(&rejection)
+            }
+            Verdict::Rejected(Rejection {
+                retry_after: Some(delay),
+                ..
+            }) => {
+                self.answered();
+                Next::After(delay)
             }
             // Some collectors reject a request without records, but this one is there.
             _ => {
@@ -245,8 +257,17 @@ impl<S: Export + 'static> Relay<S> {
         let count = records.len() as u64;
         let rejected = match (fate, verdict) {
             (Fate::Kept, _) => return,
-            (_, Verdict::Accepted) => {
+            (_, Verdict::Accepted | Verdict::Warned { .. }) => {
                 self.answered();
+                if let Verdict::Warned { message } = verdict
+                    && !std::mem::replace(&mut self.has_warned, true)
+                {
+                    tracing::warn!(
+                        loop = "otlp",
+                        warning = message,
+                        "the collector accepted log records with a warning; its own log has the words"
+                    );
+                }
                 let now = self.ledger.now();
                 for page in records.chunk_by(|a, b| a.arrived_at == b.arrived_at) {
                     let delay = now.duration_since(page[0].arrived_at);

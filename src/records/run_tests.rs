@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use prost::Message;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use tokio::task::JoinHandle;
 
-use super::super::RecordEncoder;
+use super::super::record::log_record;
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
-use crate::ledger::{Commit, Disposition, EventId, NewEntry};
+use crate::ledger::{Commit, Disposition, EventId, NewEntry, SharedText, Stored};
 use crate::support::settings;
 use crate::telemetry::captured::Captured;
 use crate::util::lock;
@@ -56,7 +55,6 @@ struct Bench {
 impl Outbox {
     fn new() -> Self {
         let settings = crate::ledger::LedgerOptions {
-            encoder: Arc::new(RecordEncoder::default()),
             max_dead_letters: u32::MAX,
             ..settings::ledger(None, "http://localhost")
         };
@@ -75,7 +73,9 @@ impl Outbox {
             problem: None,
             is_uncounted: false,
             is_unsent: false,
-            raw: settings::alone(format!(r#"{{"id":"{number}","type":"X"}}"#)),
+            time: None,
+            hash: None,
+            text: SharedText::from(format!(r#"{{"id":"{number}","type":"X"}}"#)),
         };
         let commit = Commit {
             entries: numbers.map(entry).collect(),
@@ -96,14 +96,18 @@ impl Outbox {
 
     /// Returns the reasons and the numbers of the dead letters.
     async fn dead(&self) -> Vec<(String, usize)> {
-        // Behind the beginning of the object.
-        let sql = "SELECT reason, CAST(substr(raw, 8) AS INTEGER) FROM dead_letters ORDER BY id";
+        let sql = "SELECT reason, line FROM dead_letters ORDER BY id";
         let dead = self.0.with(move |file| {
             let mut dead = file.prepare(sql)?;
             let rows = dead.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect()
+            rows.collect::<rusqlite::Result<Vec<(String, String)>>>()
         });
-        dead.await.unwrap()
+        let dead = dead.await.unwrap().into_iter();
+        let number = |line: String| {
+            let record = log_record(Stored::read(line.as_bytes()));
+            number(&record)
+        };
+        dead.map(|(reason, line)| (reason, number(line))).collect()
     }
 
     async fn dead_ids(&self) -> Vec<usize> {
@@ -114,21 +118,15 @@ impl Outbox {
 // === impl Collector ===
 
 impl Export for Collector {
-    async fn export(&self, body: Bytes) -> Verdict {
+    async fn export(&self, request: ExportLogsServiceRequest) -> Verdict {
         if lock(&self.0).hangs {
             std::future::pending::<()>().await;
         }
-        let bytes = body.len();
-        let request = ExportLogsServiceRequest::decode(body).unwrap();
+        let is_empty = request == ExportLogsServiceRequest::default();
         let scopes = request.resource_logs.iter().flat_map(|r| &r.scope_logs);
         let records = scopes.flat_map(|scope| &scope.log_records);
-        let ids = records.map(|record| {
-            let id = format!("{:?}", record.attributes[0].value);
-            let digits = id.chars().filter(char::is_ascii_digit);
-            digits.collect::<String>().parse().unwrap()
-        });
-        let ids: Vec<usize> = ids.collect();
-        assert!(!ids.is_empty() || bytes == 0, "an envelope without records");
+        let ids: Vec<usize> = records.map(number).collect();
+        assert!(!ids.is_empty() || is_empty, "an envelope without records");
         let script = &mut *lock(&self.0);
         script.requests.push((Instant::now(), ids.clone()));
         assert!(!script.panics, "a library panics");
@@ -233,6 +231,13 @@ impl Bench {
     }
 }
 
+/// Returns the number of a record.
+fn number(record: &LogRecord) -> usize {
+    let id = format!("{:?}", record.attributes[0].value);
+    let digits = id.chars().filter(char::is_ascii_digit);
+    digits.collect::<String>().parse().unwrap()
+}
+
 fn rejected(reason: Reason) -> Verdict {
     Verdict::Rejected(Rejection::new(reason, "HTTP 503"))
 }
@@ -260,13 +265,13 @@ async fn bad_records_become_dead_letters_and_no_other_when_a_good_one_was_accept
     ] {
         let bad = [0, 1, 255, 300, 510, 511, 1023];
         let mut bench = Bench::new(1024, 512).await.bad(bad, rejected(reason));
-        bench.run_for(600).await;
+        bench.run_for(1800).await;
         assert_eq!((bench.outbox.waiting(), bench.up()), (1, Some(false)));
-        bench.outbox.add(1024..1030).await;
+        bench.outbox.add(1024..1040).await;
         bench.run_for(600).await;
         let letters = bad.map(|id| (dead.to_owned(), id));
         assert_eq!(bench.outbox.dead().await, letters);
-        assert_eq!(bench.received_sorted(), all_but(1030, &bad), "each once");
+        assert_eq!(bench.received_sorted(), all_but(1040, &bad), "each once");
         assert_eq!(bench.up(), Some(true));
     }
 }

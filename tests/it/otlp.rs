@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use orgdata_simulator::{Fields, Running};
 use serde_json::json;
 
-use crate::support::binary::{Scrape, exporter};
+use crate::support::binary::{Scrape, exporter, until};
 use crate::support::collector_peer::Peer;
 use crate::support::service::organization;
 
@@ -64,6 +64,43 @@ async fn headers_of_the_environment_are_sent_but_none_that_describes_the_body() 
         assert_eq!(header("x-tenant"), Some("a b"));
         let agent = header("user-agent").unwrap();
         assert!(agent.starts_with("orgdata-exporter/"), "{agent}");
+    }
+}
+
+/// Tokens of an hour are usual.
+#[tokio::test]
+async fn a_token_in_a_file_is_read_for_each_request() {
+    let api = organization(10, 0).await;
+    for protocol in ["grpc", "http/protobuf"] {
+        let peer = peer(protocol, DEFAULT_LIMIT).await;
+        let launch = exporter(&api.base_url())
+            .flag("--otlp.bearer-token-file", "mounted/token")
+            .otlp(protocol, &peer.url());
+        // As Kubernetes mounts a Secret that does not exist yet.
+        let mounted = launch.dir().join("mounted");
+        std::fs::create_dir_all(mounted.join("..data")).unwrap();
+        let mut exporter = launch.start();
+        exporter.synced().await;
+        api.add_events(1);
+        exporter
+            .logs("cannot read the bearer token file mounted/token | unauthorized")
+            .await;
+        for token in ["the-first", "the-second"] {
+            // An editor ends the line.
+            std::fs::write(mounted.join("token"), format!("{token}\n")).unwrap();
+            api.add_events(1);
+            let expected = format!("Bearer {token}");
+            until("the token", async || {
+                let headers = peer.script.headers.lock().unwrap();
+                headers
+                    .get("authorization")
+                    .filter(|value| **value == expected)
+                    .map(drop)
+            })
+            .await;
+        }
+        assert_eq!(exporter.stop().await, Some(0));
+        assert!(!exporter.stderr().text().contains("the-"), "{protocol}");
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::files::{text, yaml};
+use crate::support::files::{file, text, yaml};
 use crate::support::parts::{Collector, binary, output, run};
 use crate::{organization, sending};
 
@@ -34,6 +34,25 @@ async fn a_collector_maps_every_record_to_an_ocsf_event() {
         let nanoseconds: i64 = text(&record["timeUnixNano"]).parse().unwrap();
         assert_eq!(event["time"], nanoseconds / 1_000_000);
         assert!(event["entity"]["uid"].is_string(), "{event}");
+    }
+}
+
+/// The example in `docs/log-records.md`.
+#[tokio::test]
+#[ignore = "needs the OpenTelemetry Collector with the transform processor"]
+async fn a_collector_makes_a_map_of_the_body() {
+    let page = file("docs/log-records.md");
+    let example = page.split("```yaml\n").nth(1).unwrap();
+    let example: Value = serde_saphyr::from_str(example.split("```").next().unwrap()).unwrap();
+    let collector = Collector::start_with("otelcol-old", |config| {
+        config["processors"] = example["processors"].clone();
+        config["service"]["pipelines"]["logs"]["processors"] = json!(["transform/body"]);
+    })
+    .await;
+    let simulator = organization(100, 0).await;
+    let _exporter = sending(&simulator, "grpc", &collector.endpoint("grpc")).start();
+    for record in collector.records_at_least(100).await {
+        assert_eq!(record["body"]["id"], record["attributes"]["log.record.uid"]);
     }
 }
 

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
     LogsService, LogsServiceServer,
 };
@@ -21,6 +21,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
 use tokio::net::TcpListener;
 use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataMap;
 use tonic::transport::server::{ServerTlsConfig, TcpIncoming};
 use tonic::transport::{Certificate, Identity};
 
@@ -36,13 +37,21 @@ pub(crate) enum Reply {
     Silence,
 }
 
+/// Makes a reply to the records of these ids.
+type Says = Box<dyn Fn(&[String]) -> Reply + Send + Sync>;
+
 /// What the peer does and what it has seen.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Script {
     /// Replies to come, before the rules.
     pub(crate) replies: Mutex<VecDeque<Reply>>,
-    /// Any request that holds a record of this id is rejected: 400, `INVALID_ARGUMENT`.
+    /// Any request that holds a record of this id is rejected: 400, `INVALID_ARGUMENT`, unless the peer `says` something else.
     pub(crate) bad: Mutex<Vec<String>>,
+    says: Mutex<Option<Says>>,
+    /// It says so to every request, and takes the records.
+    says_to_all: Mutex<Option<Says>>,
+    /// Header fields of every answer.
+    more: Mutex<HeaderMap>,
     /// The ids of every request, rejected ones too.
     pub(crate) requests: Mutex<Vec<Vec<String>>>,
     pub(crate) taken: Mutex<Vec<LogRecord>>,
@@ -51,7 +60,6 @@ pub(crate) struct Script {
     pub(crate) last: Mutex<Option<ExportLogsServiceRequest>>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) script: Arc<Script>,
@@ -121,6 +129,22 @@ impl Peer {
         self.script.bad.lock().unwrap().push(id.to_owned());
     }
 
+    /// Sets the reply to requests with a record that is rejected.
+    pub(crate) fn says(&self, says: impl Fn(&[String]) -> Reply + Send + Sync + 'static) {
+        *self.script.says.lock().unwrap() = Some(Box::new(says));
+    }
+
+    /// Sets the reply to all requests, whose records are taken.
+    pub(crate) fn says_to_all(&self, says: impl Fn(&[String]) -> Reply + Send + Sync + 'static) {
+        *self.script.says_to_all.lock().unwrap() = Some(Box::new(says));
+    }
+
+    /// Adds a header field to every answer.
+    pub(crate) fn add_header(&self, name: &str, value: &str) {
+        let (name, value): (HeaderName, _) = (name.parse().unwrap(), value.parse().unwrap());
+        self.script.more.lock().unwrap().insert(name, value);
+    }
+
     pub(crate) fn requests(&self) -> Vec<Vec<String>> {
         self.script.requests.lock().unwrap().clone()
     }
@@ -150,11 +174,15 @@ impl Script {
         }
         let bad = self.bad.lock().unwrap();
         if ids.iter().any(|id| bad.contains(id)) {
-            return Reply::Status(tonic::Status::invalid_argument("cannot take this record"));
+            return match &*self.says.lock().unwrap() {
+                Some(says) => says(&ids),
+                None => Reply::Status(tonic::Status::invalid_argument("cannot take this record")),
+            };
         }
         self.taken.lock().unwrap().extend(records);
         *self.last.lock().unwrap() = Some(request);
-        Reply::Accept
+        let says = self.says_to_all.lock().unwrap();
+        says.as_ref().map_or(Reply::Accept, |says| says(&ids))
     }
 }
 
@@ -172,7 +200,10 @@ impl LogsService for Grpc {
             Reply::Http(..) => return Err(tonic::Status::internal("a reply for HTTP")),
             Reply::Silence => std::future::pending().await,
         };
-        Ok(tonic::Response::new(answer))
+        let mut answer = tonic::Response::new(answer);
+        let more = self.0.more.lock().unwrap().clone();
+        *answer.metadata_mut() = MetadataMap::from_headers(more);
+        Ok(answer)
     }
 }
 
@@ -194,7 +225,8 @@ async fn http_export(
         let headers = [("content-type", "application/x-protobuf")];
         (headers, answer.encode_to_vec()).into_response()
     };
-    match script.take(request.unwrap(), headers) {
+    let more = script.more.lock().unwrap().clone();
+    let mut response = match script.take(request.unwrap(), headers) {
         Reply::Accept => protobuf(ExportLogsServiceResponse::default()),
         Reply::Partial(rejected, message) => protobuf(partial(rejected, message)),
         Reply::Status(status) => {
@@ -211,7 +243,9 @@ async fn http_export(
             (StatusCode::from_u16(status).unwrap(), headers, body).into_response()
         }
         Reply::Silence => std::future::pending().await,
-    }
+    };
+    response.headers_mut().extend(more);
+    response
 }
 
 fn partial(rejected: i64, message: &str) -> ExportLogsServiceResponse {

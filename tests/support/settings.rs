@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
 use orgdata_exporter::audit;
-use orgdata_exporter::ledger::{
-    self, ActorPrivacy, Encode, OutboxRecord, RawRecord, RecordKind, SharedText,
-};
+use orgdata_exporter::ledger::{self, ActorPrivacy, OutboxRecord, RecordKind, Stored};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
 use orgdata_exporter::util::ThisMachine;
@@ -74,7 +72,6 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         outbox: true,
         actor_label: ActorPrivacy::Id,
         max_actors: 1000,
-        encoder: Arc::new(PlainRecords),
         max_dead_letters: 1000,
         machine: Arc::new(ThisMachine),
     }
@@ -89,54 +86,13 @@ pub(crate) fn tail(page_size: u32) -> audit::Settings {
         reread_window: Duration::from_secs(3600),
         page_size,
         excluded: audit::Excluded::default(),
-    }
-}
-
-/// An entry that is not part of a page.
-pub(crate) fn alone(raw: impl Into<String>) -> SharedText {
-    let raw = raw.into();
-    let all = 0..raw.len();
-    SharedText::new(Arc::new(raw), all)
-}
-
-/// Log records that are nothing but their JSON, behind a byte for their kind.
-#[derive(Debug)]
-pub(crate) struct PlainRecords;
-
-impl Encode for PlainRecords {
-    fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>) {
-        out.push(0x12);
-        let mut length = record.json.len() + 1;
-        while length >= 0x80 {
-            out.push((length & 0x7f) as u8 | 0x80);
-            length >>= 7;
-        }
-        out.push(length as u8);
-        out.push(record.kind as u8);
-        out.extend_from_slice(record.json.as_bytes());
-    }
-
-    fn redact(&self, json: &str) -> String {
-        json.to_owned()
-    }
-
-    fn decode(&self, record: &[u8]) -> (RecordKind, String) {
-        let head = 1 + record[1..].iter().take_while(|byte| **byte >= 0x80).count() + 1;
-        let kind = if record[head] == RecordKind::Gap as u8 {
-            RecordKind::Gap
-        } else {
-            RecordKind::Entry
-        };
-        let json = String::from_utf8(record[head + 1..].to_vec()).expect("JSON");
-        (kind, json)
+        privacy: audit::Privacy::default(),
     }
 }
 
 /// The JSON of the audit entries among records.
 pub(crate) fn entries(records: &[OutboxRecord]) -> Vec<String> {
-    let decoded = records
-        .iter()
-        .map(|record| PlainRecords.decode(&record.bytes));
-    let entries = decoded.filter(|(kind, _)| *kind == RecordKind::Entry);
-    entries.map(|(_, json)| json).collect()
+    let records = records.iter().map(|record| Stored::read(&record.line));
+    let entries = records.filter(|record| record.kind == RecordKind::Entry);
+    entries.map(|record| record.entry.into_owned()).collect()
 }

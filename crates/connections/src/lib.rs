@@ -1,11 +1,13 @@
-//! Connections to any peer: when a client is renewed, which proxies it can use, and what TLS errors mean.
+//! Connections to any peer: when a client is renewed, which proxies it can use, what TLS errors mean, and secrets in files.
 
 mod proxy;
 mod renewed;
+mod secret;
 mod tls;
 
 pub use proxy::check_proxy;
 pub use renewed::{Outcome, Renewed};
+pub use secret::{ReadFile, SecretFile, secret};
 pub use tls::advice;
 
 use std::error::Error;

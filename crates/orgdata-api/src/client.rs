@@ -23,7 +23,7 @@ use super::budget::{Budget, LONGEST_WAIT};
 use super::error::{
     ApiError, Failed, FailureReason, FailureReason as R, LONGEST_PAUSE, MAX_ERROR_BODY,
 };
-use super::key::{KeySource, ReadFile};
+use super::key::KeySource;
 use super::page::{AuditPage, TicketPage};
 use super::query::{BaseUrl, Filters};
 use super::sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, prefix};
@@ -56,7 +56,7 @@ pub struct Settings {
     /// `--api.ca-file`: root certificates in PEM, in addition to the system's.
     pub ca_file: Option<PathBuf>,
     /// Reads `ca_file` and the key file.
-    pub read_file: ReadFile,
+    pub read_file: connections::ReadFile,
     /// `--audit.*`: the API's own filters.
     pub filters: Filters,
 }

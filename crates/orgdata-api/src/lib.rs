@@ -17,9 +17,10 @@ pub use budget::LONGEST_WAIT;
 #[doc(hidden)]
 pub use client::Simulated;
 pub use client::{Client, Observer, Settings};
+pub use connections::ReadFile;
 pub use error::{ApiError, FailureReason};
 pub use json::{Bounded, NumberText, Text};
-pub use key::{KEY_VARIABLE, KeySource, ReadFile};
+pub use key::{KEY_VARIABLE, KeySource};
 pub use page::{AuditFields, AuditPage, Page, TicketFields, TicketPage};
 pub use query::{BaseUrl, Filters};
 pub use sanitize::{MAX_SHOWN, error_chain, location, one_line, sanitize};

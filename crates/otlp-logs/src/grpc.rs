@@ -2,27 +2,25 @@
 
 use std::error::Error;
 
-use bytes::{BufMut, Bytes};
 use connections::error_chain;
-use http::uri::PathAndQuery;
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
-use prost::Message;
-use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use http::HeaderMap;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, ConnectError, Request, Response, Status};
 use tonic_types::StatusExt;
 
-use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
-use crate::settings::{Connection, Signal};
+use crate::settings::{CONNECT_TIMEOUT, Connection, KEEPALIVE, MAX_ANSWER, Signal};
 use crate::verdict::{self, Verdict};
 
-/// The methods of the protocol. Their answers have the same form.
-const LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-
-/// Sends requests that are already encoded, and decodes responses.
-struct Encoded;
+/// The maximum size of the header of an answer, in bytes: an error is in it, and some have a text for each record.
+const MAX_HEADER: u32 = 256 * 1024;
 
 impl Connection {
     /// Returns a channel that connects when the first request is sent. Call it inside a tokio runtime.
@@ -35,11 +33,13 @@ impl Connection {
             .and_then(|endpoint| endpoint.user_agent(self.user_agent))
             .map_err(|error| wrong(&error))?
             .connect_timeout(self.timeout.min(CONNECT_TIMEOUT))
-            .tcp_keepalive(Some(KEEPALIVE));
+            .tcp_keepalive(Some(KEEPALIVE))
+            .http2_max_header_list_size(MAX_HEADER);
         if self.endpoint.scheme() == "https" {
             let host = self.endpoint.host_str().unwrap_or_default();
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            let mut tls = ClientTlsConfig::new().domain_name(host);
+            // Some servers speak HTTP/2 without saying so in the handshake.
+            let mut tls = ClientTlsConfig::new().domain_name(host).assume_http2(true);
             tls = match &self.certificate {
                 Some(file) => {
                     tls.ca_certificate(Certificate::from_pem(file.read_pem(self.read_file)?))
@@ -57,35 +57,37 @@ impl Connection {
     }
 }
 
-/// Sends one encoded request.
-pub(crate) async fn export(channel: Channel, connection: &Connection, body: Bytes) -> Verdict {
-    let mut request = Request::from_parts(
-        MetadataMap::from_headers(connection.headers.clone()),
-        http::Extensions::new(),
-        body,
-    );
-    request.set_timeout(connection.timeout);
-    let mut client = tonic::client::Grpc::new(channel)
-        .max_decoding_message_size(MAX_ANSWER)
-        .accept_compressed(CompressionEncoding::Gzip);
-    if connection.gzip {
-        client = client.send_compressed(CompressionEncoding::Gzip);
-    }
-    let exchange = async {
-        client
-            .ready()
-            .await
-            .map_err(|e| Status::from_error(e.into()))?;
-        let method = PathAndQuery::from_static(match connection.signal {
-            Signal::TRACES => TRACES,
-            _ => LOGS,
-        });
-        client.unary(request, method, Encoded).await
+/// Sends one request. If spans are exported, it has no records, and only asks whether there is a collector.
+pub(crate) async fn export(
+    channel: Channel,
+    connection: &Connection,
+    headers: HeaderMap,
+    request: ExportLogsServiceRequest,
+) -> Verdict {
+    let metadata = MetadataMap::from_headers(headers);
+    let answer = match connection.signal {
+        Signal::TRACES => {
+            let request = ExportTraceServiceRequest::default();
+            let mut request = Request::from_parts(metadata, http::Extensions::new(), request);
+            request.set_timeout(connection.timeout);
+            let answer = TraceServiceClient::new(channel).export(request).await;
+            answer.map(|_| ExportLogsServiceResponse::default())
+        }
+        _ => {
+            let mut request = Request::from_parts(metadata, http::Extensions::new(), request);
+            request.set_timeout(connection.timeout);
+            let mut client = LogsServiceClient::new(channel)
+                .max_decoding_message_size(MAX_ANSWER)
+                .accept_compressed(CompressionEncoding::Gzip);
+            if connection.gzip {
+                client = client.send_compressed(CompressionEncoding::Gzip);
+            }
+            client.export(request).await.map(Response::into_inner)
+        }
     };
-    let answer = exchange.await;
     let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
     tracing::Span::current().record("rpc.grpc.status_code", i32::from(code));
-    of_answer(answer.map(Response::into_inner))
+    of_answer(answer)
 }
 
 /// Returns the verdict for a collector's answer.
@@ -111,46 +113,6 @@ pub fn of_answer(answer: Result<ExportLogsServiceResponse, Status>) -> Verdict {
             let retry_after = status.get_details_retry_info().and_then(|i| i.retry_delay);
             verdict::of_grpc(status.code(), said, retry_after)
         }
-    }
-}
-
-// === impl Encoded ===
-
-impl Codec for Encoded {
-    type Encode = Bytes;
-    type Decode = ExportLogsServiceResponse;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Encoded {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.reserve(item.len());
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Encoded {
-    type Item = ExportLogsServiceResponse;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
-        let answer = ExportLogsServiceResponse::decode(buffer);
-        let not_otlp =
-            |error| Status::unknown(format!("not an OTLP answer (grpc-status 0): {error}"));
-        answer.map(Some).map_err(not_otlp)
     }
 }
 

@@ -32,7 +32,7 @@ async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
     let address = listener.local_addr().expect("bound");
     let answer = move |_| async move {
         let trailers = (!trailers.is_empty()).then(|| Ok(pairs(trailers)));
-        let body = Full::new(Bytes::from_static(body));
+        let body = Full::new(bytes::Bytes::from_static(body));
         let body = body.with_trailers(std::future::ready(trailers));
         let mut response = http::Response::new(body);
         *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
@@ -47,7 +47,8 @@ async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
     });
     let connection = crate::settings::tests::plain(&format!("http://{address}"));
     let channel = connection.channel().expect("a channel");
-    export(channel, &connection, Bytes::new()).await
+    let request = ExportLogsServiceRequest::default();
+    export(channel, &connection, HeaderMap::new(), request).await
 }
 
 #[tokio::test]
@@ -61,7 +62,8 @@ async fn an_answer_is_judged_by_its_grpc_status_and_else_by_its_http_status() {
     let page = b"<html>no</html>";
     for (parts, expected) in [
         ((200, GRPC, &[0; 5][..], OK), "accepted"),
-        ((200, GRPC, b"\0\0\0\0\x01\xff", OK), "wrong_endpoint"),
+        // What cannot be read is about the records.
+        ((200, GRPC, b"\0\0\0\0\x01\xff", OK), "server_error"),
         ((200, GRPC, b"", &[("grpc-status", "3")]), "bad_record"),
         ((200, UNAVAILABLE, b"", &[]), "unavailable"),
         // A proxy in front of the collector.

@@ -14,12 +14,14 @@ use prost::Message;
 use serde_json::{Map, Value};
 use tonic_types::RpcStatusExt;
 
-use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
-use crate::settings::Connection;
+use crate::settings::{CONNECT_TIMEOUT, Connection, KEEPALIVE, MAX_ANSWER};
 use crate::verdict::{self, Reason, Rejection, Verdict};
 
 /// The media type of the protocol.
 const PROTOBUF: &str = "application/x-protobuf";
+
+/// The maximum number of header fields of an answer.
+const MAX_FIELDS: usize = 512;
 
 /// How much of the body of an error is read, and for how long: the status says most.
 const MAX_ERROR: usize = 64 * 1024;
@@ -46,6 +48,7 @@ impl Connection {
         let mut builder = reqwest::Client::builder()
             .user_agent(self.user_agent)
             .http1_only()
+            .http1_max_headers(MAX_FIELDS)
             .connect_timeout(self.timeout.min(CONNECT_TIMEOUT))
             .tcp_keepalive(KEEPALIVE)
             // The OpenTelemetry Collector closes a connection that is idle for a minute.
@@ -76,9 +79,10 @@ impl Connection {
 pub(crate) async fn export(
     client: reqwest::Client,
     connection: &Connection,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Verdict {
-    match exchange(client, connection, body).await {
+    match exchange(client, connection, headers, body).await {
         Ok(answer) => {
             let status = answer.status.as_u16();
             tracing::Span::current().record("http.response.status_code", status);
@@ -94,9 +98,9 @@ pub(crate) async fn export(
 async fn exchange(
     client: reqwest::Client,
     connection: &Connection,
+    mut headers: HeaderMap,
     body: Bytes,
 ) -> Result<Answer, reqwest::Error> {
-    let mut headers = connection.headers.clone();
     // Whatever describes the body cannot be set from outside.
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     headers.remove(CONTENT_ENCODING);
@@ -164,7 +168,7 @@ impl Answer {
                     Verdict::Rejected(Rejection::new(Reason::TooLarge, message))
                 }
                 // Something else accepted the request, and may have dropped it.
-                None => verdict::of_http(status, &said, None),
+                None => verdict::of_http(status, &said, self.retry_after()),
             };
         }
         let decoded = self.has_type(PROTOBUF);
@@ -180,11 +184,17 @@ impl Answer {
 
     /// Returns the number of rejected records and the message of a success; `None` if it is not the protocol's answer.
     fn partial_success(&self) -> Option<(i64, String)> {
-        if self.body.is_empty() {
-            return Some((0, String::new()));
+        // Of something in front of the collector, also without a body.
+        if self.has_type("text/") {
+            return None;
         }
         if self.has_type("application/json") {
             let answer: Map<String, Value> = serde_json::from_slice(&self.body).ok()?;
+            let is_ours = |key: &str| answer.contains_key(key);
+            // `{"code":401}` or `{"success":false}` is somebody else's.
+            if !(answer.is_empty() || is_ours("partialSuccess") || is_ours("partial_success")) {
+                return None;
+            }
             let member = |object: &Value, name, original| {
                 let value = object.get(name).or_else(|| object.get(original));
                 value.cloned().unwrap_or_default()
@@ -201,9 +211,8 @@ impl Answer {
             let message = member(&partial, "errorMessage", "error_message");
             return Some((rejected, message.as_str().unwrap_or_default().to_owned()));
         }
-        let answer = (!self.has_type("text/"))
-            .then(|| ExportLogsServiceResponse::decode(self.body.as_slice()).ok());
-        let partial = answer??.partial_success.unwrap_or_default();
+        let answer = ExportLogsServiceResponse::decode(self.body.as_slice()).ok()?;
+        let partial = answer.partial_success.unwrap_or_default();
         Some((partial.rejected_log_records, partial.error_message))
     }
 

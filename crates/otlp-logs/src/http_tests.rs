@@ -29,14 +29,31 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
     let no_partial = r#"{"partialSuccess":null}"#;
     let others = [
         (200, PROTOBUF, vec![], "accepted"),
-        (204, "text/html", vec![], "accepted"),
+        (204, "", vec![], "accepted"),
+        (200, "text/plain", vec![], "wrong_endpoint"),
+        (200, JSON, vec![], "wrong_endpoint"),
+        (204, "text/html", vec![], "wrong_endpoint"),
         (200, PROTOBUF, partial.clone(), "bad_record"),
         (200, "application/octet-stream", partial, "bad_record"),
         (200, JSON, b"{}".to_vec(), "accepted"),
         (200, JSON, no_partial.into(), "accepted"),
-        // Unknown fields are ignored, and protobuf's own names of fields are read as well.
-        (200, JSON, br#"{"took":3}"#.to_vec(), "accepted"),
+        // Protobuf's own names of fields are read as well.
         (200, JSON, original.into(), "bad_record"),
+        (200, JSON, br#"{"took":3}"#.to_vec(), "wrong_endpoint"),
+        (
+            200,
+            JSON,
+            br#"{"code":401,"message":"no"}"#.to_vec(),
+            "wrong_endpoint",
+        ),
+        (200, JSON, br#"{"code":16}"#.to_vec(), "wrong_endpoint"),
+        (200, JSON, br#"{"error":"no"}"#.to_vec(), "wrong_endpoint"),
+        (
+            200,
+            JSON,
+            br#"{"success":false}"#.to_vec(),
+            "wrong_endpoint",
+        ),
         (200, JSON, b"[]".to_vec(), "wrong_endpoint"),
         (200, "text/html", b"<html>Hi".to_vec(), "wrong_endpoint"),
         (200, PROTOBUF, b"<html>Hi".to_vec(), "wrong_endpoint"),
@@ -93,7 +110,13 @@ async fn a_rejection_whose_body_never_ends_is_a_rejection() {
     });
     let connection = crate::settings::tests::plain(&format!("http://{address}"));
     let client = connection.http_client().expect("settings").build();
-    let verdict = export(client.expect("a client"), &connection, Bytes::new()).await;
+    let verdict = export(
+        client.expect("a client"),
+        &connection,
+        HeaderMap::new(),
+        Bytes::new(),
+    )
+    .await;
     let expected = Rejection::new(Reason::BadRecord, "HTTP 400: too old");
     assert_eq!(rejection(verdict), expected);
 }

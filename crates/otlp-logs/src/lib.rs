@@ -1,30 +1,22 @@
-//! JSON as OpenTelemetry log records, delivered with one verdict for each request.
+//! OpenTelemetry log records, delivered with one verdict for each request.
 //!
-//! - [`RecordWriter`] turns JSON into the bytes of a `LogRecord` in one pass. A table of the caller, made with [`places!`],
-//!   says which members become attributes. Encoded records can be stored and sent later.
-//! - [`Envelope`] makes a request of encoded records.
-//! - [`Sender`] sends it over gRPC or HTTP, or writes it to standard output, and returns a [`Verdict`]. Any other [`Export`] can take its place.
+//! - [`Sender`] sends a request over gRPC or HTTP, or writes it to standard output, and returns a [`Verdict`]. Any other [`Export`] can take its place.
 //! - [`Connection::from_env`] reads the `OTEL_*` variables as the specification defines them.
 //!
-//! The crate does not queue, repeat or drop records.
+//! Records and requests are those of `opentelemetry-proto`. The crate does not queue, repeat or drop records.
 
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
-mod encode;
 mod grpc;
 mod http;
-mod place;
-mod record;
 mod sender;
 mod settings;
 mod stdout;
 mod verdict;
 
-pub use encode::{Allowed, Redaction, any_value};
-pub use place::{Found, Place, Scalar};
-pub use record::{Envelope, Meta, RecordWriter, Trace, decode, redacted};
+pub use connections::ReadFile;
 pub use sender::{Certificate, Export, Sender, Target};
-pub use settings::{Connection, Given, Protocol, ReadFile, Signal, resource, wrong_attributes};
+pub use settings::{Connection, Given, Protocol, Signal, resource, wrong_attributes};
 pub use stdout::{Render, json_line};
 pub use verdict::{Reason, Rejection, Verdict, known_phrases};
 

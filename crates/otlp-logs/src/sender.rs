@@ -1,10 +1,11 @@
-//! Sends encoded requests and returns exactly one verdict for each.
+//! Sends requests and returns exactly one verdict for each.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use bytes::Bytes;
 use connections::{Outcome, Renewed, error_chain};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use prost::Message as _;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tracing::Instrument;
 
@@ -13,19 +14,10 @@ use crate::stdout::{self, Render};
 use crate::verdict::{Reason, Rejection, Verdict};
 use crate::{grpc, http};
 
-/// The maximum time to connect.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How often a silent connection is checked.
-pub(crate) const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// The maximum size of an answer, in bytes: it is a number and a message, but some say something about each record.
-pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
-
 /// Accepts export requests.
 pub trait Export: Send + Sync {
-    /// Sends an encoded `ExportLogsServiceRequest` once.
-    fn export(&self, body: Bytes) -> impl Future<Output = Verdict> + Send;
+    /// Sends a request once. One without records only asks whether there is a collector.
+    fn export(&self, request: ExportLogsServiceRequest) -> impl Future<Output = Verdict> + Send;
 }
 
 /// The destination of records.
@@ -98,15 +90,15 @@ impl Sender {
 }
 
 impl Export for Sender {
-    async fn export(&self, body: Bytes) -> Verdict {
+    async fn export(&self, request: ExportLogsServiceRequest) -> Verdict {
         let (connection, client) = match &self.output {
             Output::Stdout { render, is_cut } => {
-                return stdout::print(*render, body, is_cut.clone()).await;
+                return stdout::print(*render, request, is_cut.clone()).await;
             }
             Output::Collector(connection, client) => (connection, client),
         };
-        let span = span(connection, body.len());
-        let request = send(connection, client.client().await, body);
+        let span = span(connection, request.encoded_len());
+        let request = send(connection, client.client().await, request);
         let verdict = request.instrument(span.clone()).await;
         client.report(outcome(&verdict)).await;
         if let Some(reason) = verdict.reason() {
@@ -117,14 +109,27 @@ impl Export for Sender {
 }
 
 /// Sends a request within the time limit.
-async fn send(connection: &Connection, client: Client, body: Bytes) -> Verdict {
+async fn send(
+    connection: &Connection,
+    client: Client,
+    request: ExportLogsServiceRequest,
+) -> Verdict {
+    let deadline = Instant::now() + connection.timeout;
     let exchange = async {
+        let headers = match connection.request_headers(deadline).await {
+            Ok(headers) => headers,
+            Err(error) => return Verdict::Rejected(Rejection::new(Reason::Unauthorized, error)),
+        };
         match client {
-            Client::Grpc(channel) => grpc::export(channel, connection, body).await,
-            Client::Http(client) => http::export(client, connection, body).await,
+            Client::Grpc(channel) => grpc::export(channel, connection, headers, request).await,
+            Client::Http(client) => {
+                let body = request.encode_to_vec().into();
+                drop(request);
+                http::export(client, connection, headers, body).await
+            }
         }
     };
-    let exchange = tokio::time::timeout(connection.timeout, exchange).await;
+    let exchange = tokio::time::timeout_at(deadline, exchange).await;
     exchange.unwrap_or_else(|_| {
         let message = format!("no answer within {:?}", connection.timeout);
         Verdict::Rejected(Rejection::new(Reason::Timeout, message))
@@ -133,7 +138,9 @@ async fn send(connection: &Connection, client: Client, body: Bytes) -> Verdict {
 
 fn outcome(verdict: &Verdict) -> Outcome {
     match verdict {
-        Verdict::Accepted | Verdict::PartlyRejected { .. } => Outcome::Success,
+        Verdict::Accepted | Verdict::Warned { .. } | Verdict::PartlyRejected { .. } => {
+            Outcome::Success
+        }
         Verdict::Rejected(rejection) => match rejection.reason {
             Reason::Connect | Reason::Timeout => Outcome::Broken,
             _ => Outcome::Error,

@@ -10,17 +10,27 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
-use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use connections::{ReadFile, SecretFile};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
+use tokio::time::Instant;
 use url::Url;
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The maximum time to connect.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a silent connection is checked.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The maximum size of an answer, in bytes: it is a number and a message, but some say something about each record.
+pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
 /// The variable with attributes of the resource.
 const ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
@@ -43,6 +53,8 @@ pub struct Connection {
     pub protocol: Protocol,
     /// Headers of every request. They may contain tokens and are never shown.
     pub headers: HeaderMap,
+    /// The file with a token, which is read for each request and sent as `authorization: Bearer`.
+    pub bearer_token: Option<SecretFile>,
     /// The maximum duration of a request.
     pub timeout: Duration,
     /// Whether requests are compressed with gzip.
@@ -56,9 +68,6 @@ pub struct Connection {
     /// Reads these files.
     pub read_file: ReadFile,
 }
-
-/// Reads a file that a user names, within limits of time and size: it may be on a file system that hangs.
-pub type ReadFile = fn(&Path) -> io::Result<Vec<u8>>;
 
 /// The encoding of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +223,7 @@ impl Connection {
             endpoint,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
+            bearer_token: None,
             timeout: timeout.transpose()?.unwrap_or(DEFAULT_TIMEOUT),
             gzip: gzip.transpose()?.unwrap_or(false),
             certificate: file("CERTIFICATE"),
@@ -221,6 +231,43 @@ impl Connection {
             user_agent,
             read_file,
         }))
+    }
+
+    /// Takes a token from a file, which is read for each request.
+    ///
+    /// # Errors
+    /// If the headers have an authorization too, or the file has no usable token.
+    pub fn with_bearer_token(mut self, file: Given) -> Result<Self, String> {
+        if self.headers.contains_key(AUTHORIZATION) {
+            return Err(file.error(
+                "OTEL_EXPORTER_OTLP_HEADERS has an authorization header too; remove one of the two",
+            ));
+        }
+        let token = SecretFile {
+            name: "bearer token",
+            path: (&file.value).into(),
+        };
+        token
+            .check(self.read_file)
+            .map_err(|error| file.error(error))?;
+        self.bearer_token = Some(token);
+        Ok(self)
+    }
+
+    /// Returns the headers of a request. The file of the token has to be read until a deadline.
+    ///
+    /// # Errors
+    /// If there is no usable token. The message never contains it.
+    pub(crate) async fn request_headers(&self, deadline: Instant) -> Result<HeaderMap, String> {
+        let mut headers = self.headers.clone();
+        if let Some(file) = &self.bearer_token {
+            let token = file.read(self.read_file, deadline).await?;
+            let bearer = [b"Bearer ", token.as_bytes()].concat();
+            let mut bearer = HeaderValue::from_bytes(&bearer).map_err(|error| error.to_string())?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        Ok(headers)
     }
 
     /// Returns the endpoint as it may be shown: a query may contain a token.

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use prost::Message;
 use tokio::sync::Mutex;
 
 use crate::verdict::{Reason, Rejection, Verdict};
@@ -20,28 +18,31 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 /// The pause before a non-blocking pipe that is full is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Makes the lines of an encoded request.
-pub type Render = fn(Bytes) -> Result<Vec<u8>, String>;
+/// Makes the lines of a request.
+pub type Render = fn(&ExportLogsServiceRequest) -> Result<Vec<u8>, String>;
 
 /// Returns a request as one line of OTLP JSON, the form of OpenTelemetry's file exporter.
 ///
 /// # Errors
-/// If it is not an `ExportLogsServiceRequest`.
-pub fn json_line(request: Bytes) -> Result<Vec<u8>, String> {
-    let request = ExportLogsServiceRequest::decode(request).map_err(|error| error.to_string())?;
-    let mut line = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+/// If it cannot be written as JSON.
+pub fn json_line(request: &ExportLogsServiceRequest) -> Result<Vec<u8>, String> {
+    let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     line.push(b'\n');
     Ok(line)
 }
 
 /// Writes the lines of a request on a thread of their own. `is_cut` says whether the last line may be incomplete. It stays locked
 /// while lines are written, also after the time limit, so that no two requests are mixed.
-pub(crate) async fn print(render: Render, request: Bytes, is_cut: Arc<Mutex<bool>>) -> Verdict {
+pub(crate) async fn print(
+    render: Render,
+    request: ExportLogsServiceRequest,
+    is_cut: Arc<Mutex<bool>>,
+) -> Verdict {
     let writing = async {
         let mut is_cut = is_cut.lock_owned().await;
         let write = move || {
             // An empty request only asks whether there is a collector.
-            let lines = Some(request).filter(|request| !request.is_empty());
+            let lines = Some(&request).filter(|request| !request.resource_logs.is_empty());
             let lines = lines.map(render).transpose();
             let lines = lines.map_err(|error| rejection(Reason::BadRecord, error))?;
             // Without the buffer of `Stdout`, which keeps lines that could not be written.

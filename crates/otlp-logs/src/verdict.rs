@@ -22,11 +22,19 @@ const PHRASES: &str = "connection refused|connection reset|connection closed|bro
     too old|too far behind|out of order|too far in the future|duplicate|invalid utf-8|mapping|\
     no org id|memory usage|tenant|token|permission|not found";
 
+/// An answer has arrived, but is larger than a limit of HTTP/2 or HTTP/1.1. It may have a text for each record, so it is about the records.
+const UNREADABLE: &str = "stream error detected|message head is too large";
+
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The collector has the records.
     Accepted,
+    /// The collector has the records, and says something about them.
+    Warned {
+        /// The known phrases of it.
+        message: String,
+    },
     /// The collector rejected some of the records without saying which. They must not be sent again.
     PartlyRejected {
         /// The number of rejected records.
@@ -101,18 +109,19 @@ pub fn known_phrases(text: &str) -> String {
     known.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the verdict for an HTTP status other than 2xx, or for a 2xx that is not OTLP.
+/// Returns the verdict for an HTTP status other than 2xx, or for a 2xx that is not OTLP. A permanent status is about the records.
 pub(crate) fn of_http(status: u16, said: &str, retry_after: Option<Duration>) -> Verdict {
     let reason = match status {
         413 => Reason::TooLarge,
         // The OpenTelemetry Collector answers 400 to a request above its limit.
         400 | 422 if names_size(said) => Reason::TooLarge,
-        400 | 422 => Reason::BadRecord,
         500 => Reason::ServerError,
         401 | 403 | 407 => Reason::Unauthorized,
-        200..400 | 404 | 405 | 410 | 415 | 421 | 426 | 501 | 505 => Reason::WrongEndpoint,
+        200..400 | 404 | 421 | 501 | 505 => Reason::WrongEndpoint,
         408 => Reason::Timeout,
         429 => Reason::RateLimited,
+        425 => Reason::Unavailable,
+        400..500 => Reason::BadRecord,
         _ => Reason::Unavailable,
     };
     rejected(reason, format!("HTTP {status}"), said, retry_after)
@@ -132,7 +141,7 @@ pub(crate) fn of_grpc(code: Code, said: &str, retry_after: Option<Duration>) -> 
             Reason::TooLarge
         }
         Code::ResourceExhausted => Reason::RateLimited,
-        Code::InvalidArgument => Reason::BadRecord,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => Reason::BadRecord,
         Code::Internal if said.contains("h2 protocol error") => Reason::Connect,
         Code::Unknown if said.contains("grpc-status") => Reason::WrongEndpoint,
         // Some servers answer so after an exception, as with 500 over HTTP.
@@ -152,6 +161,10 @@ pub(crate) fn of_grpc(code: Code, said: &str, retry_after: Option<Duration>) -> 
 /// Returns the verdict for a connection that failed, before or after it was made.
 pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str) -> Verdict {
     let chain = error_chain(error);
+    if has_any(&chain, UNREADABLE) {
+        let message = "an answer arrived that cannot be read; its header may be too large";
+        return Verdict::Rejected(Rejection::new(Reason::BadRecord, message));
+    }
     let mut message = with_phrases("connection failed".to_owned(), &chain);
     if let Some(advice) = connections::advice(&chain) {
         message += &format!("; {advice}");
@@ -217,14 +230,17 @@ impl Verdict {
                 rejected,
                 message: known_phrases(said),
             },
-            _ => Self::Accepted,
+            _ if said.is_empty() => Self::Accepted,
+            _ => Self::Warned {
+                message: known_phrases(said),
+            },
         }
     }
 
     /// Returns why the request failed; `None` if it was accepted. Rejected records are bad records.
     pub fn reason(&self) -> Option<Reason> {
         match self {
-            Self::Accepted => None,
+            Self::Accepted | Self::Warned { .. } => None,
             Self::PartlyRejected { .. } => Some(Reason::BadRecord),
             Self::Rejected(rejection) => Some(rejection.reason),
         }

@@ -19,17 +19,19 @@ pub(crate) fn rejection(verdict: Verdict) -> Rejection {
 fn every_http_status_has_a_verdict() {
     for (statuses, expected) in [
         (&[413][..], "too_large"),
-        (&[400, 422], "bad_record"),
+        (
+            &[
+                400, 402, 405, 406, 409, 410, 412, 415, 418, 422, 426, 431, 451,
+            ],
+            "bad_record",
+        ),
         (&[500], "server_error"),
         (&[401, 403, 407], "unauthorized"),
         (&[408], "timeout"),
         (&[429], "rate_limited"),
+        (&[200, 204, 301, 308, 404, 421, 501, 505], "wrong_endpoint"),
         (
-            &[200, 204, 301, 308, 404, 405, 410, 415, 421, 426, 501, 505],
-            "wrong_endpoint",
-        ),
-        (
-            &[502, 503, 504, 507, 599, 100, 402, 418, 451, 600, 999],
+            &[502, 503, 504, 507, 599, 100, 425, 600, 999],
             "unavailable",
         ),
     ] {
@@ -68,8 +70,8 @@ DeadlineExceeded => timeout
 Unavailable => unavailable
 Aborted => unavailable
 DataLoss => unavailable
-FailedPrecondition => unavailable
-AlreadyExists => unavailable
+FailedPrecondition => bad_record
+AlreadyExists => bad_record
 Unauthenticated => unauthorized
 PermissionDenied => unauthorized
 Unimplemented => wrong_endpoint
@@ -103,7 +105,13 @@ fn a_status_of_a_proxy_or_a_timeout_says_so() {
 fn a_success_may_be_partial() {
     for (rejected, said, expected) in [
         (0, "", Verdict::Accepted),
-        (-1, "old", Verdict::Accepted),
+        (
+            0,
+            "too old, token t0p",
+            Verdict::Warned {
+                message: "too old, token".to_owned(),
+            },
+        ),
         (
             2,
             "entry too far behind, token t0p",

@@ -3,7 +3,7 @@
 //! An unreachable collector is a warning, because the exporter works without it. Any answer that is not about connection, credentials or
 //! endpoint shows that the collector is there.
 
-use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
 
 use super::{MAX_TIME, Outcome, bad, good, name_in, warning};
@@ -56,7 +56,7 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
         }
     };
     let over = format!("over {}", connection.protocol.as_str());
-    let rejection = match sender.export(Bytes::new()).await {
+    let rejection = match sender.export(ExportLogsServiceRequest::default()).await {
         Verdict::Rejected(rejection) => rejection,
         _ => {
             let anonymous = format!("{over}, accepts {what}");
@@ -88,7 +88,8 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
     }
     let advice = match reason {
         Reason::Unauthorized => {
-            "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS".to_owned()
+            "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS, or in the file of --otlp.bearer-token-file"
+                .to_owned()
         }
         _ if rejection.message.ends_with(REFUSED) => {
             format!("start the collector, or correct {settings}")

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Failure, ReportFormat};
 use crate::audit::{Entry, Excluded, Start};
 use crate::cli::{self, ExporterSettings, Flags, values};
-use crate::ledger::{DeadLetters, EventId, OpenError};
+use crate::ledger::{DeadLetters, EventId, OpenError, Stored};
 use crate::metrics::Metrics;
 use crate::util::counted;
 use export::Export;
@@ -148,7 +148,8 @@ fn dead_letters(path: &Path) -> Result<HashMap<EventId, i64>, OpenError> {
     let mut numbers = HashMap::new();
     for number in letters.ids(None)? {
         if let Some(stored) = letters.letter(number)? {
-            numbers.insert(Entry::read(&stored.letter.raw).id, number);
+            let record = Stored::read(stored.letter.line.as_bytes());
+            numbers.insert(Entry::read(&record.entry).id, number);
         }
     }
     Ok(numbers)
@@ -180,6 +181,10 @@ impl Verify {
         flags.web.config_file = None;
         let settings = ExporterSettings::resolve(&flags, &cli::variable);
         let settings = settings.map_err(Failure::in_settings)?;
+        let (excluded, privacy) = match settings.audit {
+            Some(audit) => (audit.excluded, audit.privacy),
+            None => Default::default(),
+        };
         let now = Timestamp::now();
         let is_default = given.value_source("state.path") == Some(ValueSource::DefaultValue);
         let dead_letters = match &settings.ledger.path {
@@ -194,7 +199,7 @@ impl Verify {
             }
             (true, Some(delivery)) => {
                 let patience = settings.api.timeout * PATIENCE;
-                let sending = Sending::new(delivery, settings.ledger.encoder, patience);
+                let sending = Sending::new(delivery, privacy, patience);
                 Some(sending.map_err(Failure::in_settings)?)
             }
         };
@@ -203,10 +208,7 @@ impl Verify {
         let client = Client::new(settings.api, Metrics::new(Duration::ZERO).api.clone());
         Ok(Self {
             client: client.map_err(Failure::in_settings)?,
-            excluded: settings
-                .audit
-                .map(|audit| audit.excluded)
-                .unwrap_or_default(),
+            excluded,
             from: args.from.from(now).unwrap_or(now),
             report: Report::new(args.format, to_stderr),
             dead_letters,

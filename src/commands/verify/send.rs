@@ -1,10 +1,9 @@
 //! `--send-missing`: sends entries as log records, oldest first, as the relay sends those of the outbox.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use orgdata_api::Backoff;
 use otlp_logs::{Export as _, Sender, Target, Verdict};
@@ -13,9 +12,9 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::report::Report;
-use crate::audit::Entry;
-use crate::ledger::{Encode, RawRecord, RecordKind};
-use crate::records::{Bisect, Delivery, Fate, MAX_REQUEST};
+use crate::audit::{Entry, Privacy};
+use crate::ledger::{RecordKind, Stored};
+use crate::records::{Bisect, Delivery, Fate, Pause};
 
 /// The maximum size of the records in memory, in bytes. They are kept because the API lists the newest first, and the oldest are sent first.
 const MAX_KEPT: usize = 64 << 20;
@@ -23,12 +22,12 @@ const MAX_KEPT: usize = 64 << 20;
 /// Sends records.
 pub(super) struct Sending {
     delivery: Delivery,
-    encoder: Arc<dyn Encode>,
+    privacy: Privacy,
     sender: Sender,
     /// How long requests may fail.
     patience: Duration,
-    /// Records that are not sent yet, oldest first.
-    waiting: VecDeque<Bytes>,
+    /// Records that are not sent yet, oldest first, as in the outbox.
+    waiting: VecDeque<String>,
     bytes: usize,
     /// Records that the collector accepted, and that it rejected.
     pub(super) accepted: u64,
@@ -40,13 +39,13 @@ pub(super) struct Sending {
 impl Sending {
     pub(super) fn new(
         delivery: Delivery,
-        encoder: Arc<dyn Encode>,
+        privacy: Privacy,
         patience: Duration,
     ) -> Result<Self, String> {
         Ok(Self {
             sender: Sender::new(&delivery.target)?,
             delivery,
-            encoder,
+            privacy,
             patience,
             waiting: VecDeque::new(),
             bytes: 0,
@@ -62,17 +61,19 @@ impl Sending {
 
     /// Adds an entry that is older than those before.
     pub(super) fn add(&mut self, json: &str, created_at: Timestamp, arrived_at: Timestamp) {
-        let mut record = Vec::new();
-        let raw = RawRecord {
+        let entry = Entry::read(json);
+        let record = Stored {
             kind: RecordKind::Entry,
-            json,
-            created_at,
-            arrived_at,
+            created: created_at,
+            arrived: arrived_at,
+            time: entry.time(),
             trace: None,
+            hash: self.privacy.hash(entry.actor().as_ref()).map(Cow::Owned),
+            entry: self.privacy.text(json),
         };
-        self.encoder.encode(&raw, &mut record);
-        self.bytes += record.len();
-        self.waiting.push_front(record.into());
+        let line = record.line();
+        self.bytes += line.len();
+        self.waiting.push_front(line);
     }
 
     /// Reports whether records have to be sent before others are added.
@@ -96,21 +97,15 @@ impl Sending {
                 .bar
                 .set_message(format!("sending: {} accepted {said}", self.accepted));
             let (skip, max) = bisect.next();
-            let mut bytes = envelope.size();
-            let fits = |record: &&Bytes| {
-                bytes += record.len();
-                bytes <= MAX_REQUEST
-            };
-            let records = self.waiting.iter().skip(skip).take(max);
+            let lines = self.waiting.iter().skip(skip).take(max);
+            let (request, count) = envelope.request(lines.map(String::as_bytes));
             let (mut waits, mut retry_after) = (true, None);
-            if records.len() == 0 {
+            if count == 0 {
                 bisect.no_witness();
             } else {
-                let count = records.clone().take_while(fits).count().max(1);
-                let request = envelope.request(records.take(count));
                 let verdict = self.sender.export(request).await;
-                let (fate, is_held) = bisect.answered(count, &verdict);
-                waits = is_held;
+                let (fate, pause) = bisect.answered(count, &verdict, Instant::now());
+                waits = pause != Pause::None;
                 if let Verdict::Rejected(rejection) = &verdict {
                     (said, retry_after) = (rejection.message.clone(), rejection.retry_after);
                 }
@@ -132,10 +127,10 @@ impl Sending {
     }
 
     /// Counts records that are accepted or rejected for good, and prints the rejected ones.
-    fn settle(&mut self, records: Vec<Bytes>, verdict: Verdict, report: &mut Report) {
+    fn settle(&mut self, records: Vec<String>, verdict: Verdict, report: &mut Report) {
         let count = records.len() as u64;
         let (rejected, id, said) = match verdict {
-            Verdict::Accepted => {
+            Verdict::Accepted | Verdict::Warned { .. } => {
                 self.accepted += count;
                 return;
             }
@@ -146,8 +141,8 @@ impl Sending {
                 (rejected, None, said)
             }
             Verdict::Rejected(rejection) => {
-                let (_, json) = self.encoder.decode(&records[0]);
-                let id = json!(Entry::read(&json).id_text());
+                let record = Stored::read(records[0].as_bytes());
+                let id = json!(Entry::read(&record.entry).id_text());
                 (count, Some(id), rejection.message)
             }
         };

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use fastrand::Rng;
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -202,11 +201,11 @@ impl Collector {
 }
 
 impl Export for Sender {
-    async fn export(&self, body: Bytes) -> Verdict {
+    async fn export(&self, request: ExportLogsServiceRequest) -> Verdict {
         let world = &self.0;
         world.pass().await;
-        let bytes = body.len();
-        let (ids, gaps) = ids(body);
+        let bytes = request.encoded_len();
+        let (ids, gaps) = ids(request);
         let deed = {
             let state = &mut *world.state();
             let (now, life, calm) = (state.now(), state.life, state.calm_at.is_some());
@@ -255,8 +254,7 @@ fn take(state: &mut State, ids: &[String], life: u32) {
 }
 
 /// Returns the ids of the entries of a request, and those of the gaps, which are random.
-fn ids(body: Bytes) -> (Vec<String>, Vec<String>) {
-    let request = ExportLogsServiceRequest::decode(body).expect("a request");
+fn ids(request: ExportLogsServiceRequest) -> (Vec<String>, Vec<String>) {
     let scopes = request.resource_logs.into_iter().flat_map(|r| r.scope_logs);
     let (mut entries, mut gaps) = (Vec::new(), Vec::new());
     for record in scopes.flat_map(|scope| scope.log_records) {

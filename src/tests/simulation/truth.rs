@@ -8,7 +8,9 @@ use rusqlite::Connection;
 
 use super::world::{Row, State, World};
 use crate::audit::TailState;
-use crate::ledger::{DeadLetters, DeadReason, EventId, LedgerHandle, LedgerOptions, RecordKind};
+use crate::ledger::{
+    DeadLetters, DeadReason, EventId, LedgerHandle, LedgerOptions, RecordKind, Stored,
+};
 use crate::metrics::audit::{EventLabels, Total};
 use crate::simulator::{KeyReading, Scope, TotalCount};
 
@@ -320,9 +322,10 @@ impl World {
         for id in ids.map_err(|error| error.to_string())? {
             let stored = file.letter(id).map_err(|error| error.to_string())?;
             let letter = stored.ok_or("a dead letter vanished")?.letter;
-            let json: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
+            let record = Stored::read(letter.line.as_bytes());
+            let json: serde_json::Value = serde_json::from_str(&record.entry).unwrap_or_default();
             let id = json["id"].as_str().unwrap_or_default().to_owned();
-            match letter.kind {
+            match record.kind {
                 RecordKind::Entry => drop(letters.insert(id, letter.reason)),
                 RecordKind::Gap => gaps += 1,
             }

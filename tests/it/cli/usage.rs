@@ -10,7 +10,7 @@ use crate::support::binary::{KEY, Launch, client, exporter, launch};
 const URL: &str = "--api.base-url=https://api.example.com";
 
 /// Wrong command lines, and words of their errors, which also name the flag.
-const WRONG: [(&str, &str); 21] = [
+const WRONG: [(&str, &str); 22] = [
     ("dead-letters", "list, replay, drop"),
     ("--audit.poll-interval=fast URL", "fast | 15s"),
     ("--audit.start=yesterday URL", "yesterday | oldest"),
@@ -22,6 +22,10 @@ const WRONG: [(&str, &str); 21] = [
     ("--web.listen-address=::1 URL", "[::1]:PORT"),
     ("--otlp.redact=contact.email,,a..b URL", "a..b"),
     ("--otlp.protocol=stdout OTLP URL", "--otlp.endpoint"),
+    (
+        "--otlp.bearer-token-file=missing OTLP URL",
+        "cannot read the bearer token file missing",
+    ),
     ("", "--api.base-url | https://api.example.com | demo"),
     ("--api.base-url=https://a:hunter2@b", "user"),
     ("--api.base-url=https://b/?key=hunter2", "query"),
@@ -111,6 +115,17 @@ async fn a_wrong_variable_is_named() {
         let words = format!("{value} | {said} | {name}");
         refused(launch.env(name, value), &words).await;
     }
+    // Two tokens.
+    let launch = with(&[URL, "--otlp.bearer-token-file=token"]);
+    std::fs::write(launch.dir().join("token"), "hunter2").unwrap();
+    let launch = launch
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+        .env(
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "Authorization=Bearer%20hunter2",
+        );
+    let words = "--otlp.bearer-token-file | OTEL_EXPORTER_OTLP_HEADERS | remove one of the two";
+    refused(launch, words).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use tokio::time::advance;
 
 use super::peers::{Clock, Event, Files, PROTOCOLS, Relay, Server, Subject, presenting};
@@ -96,5 +97,19 @@ async fn a_replaced_certificate_of_the_client_is_presented_without_a_restart() {
         clock.run(subject.ask()).await.expect_err(protocol);
         files.replace("client.key", "stranger.key");
         assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
+    }
+}
+
+/// Some servers, and load balancers in front of them, speak HTTP/2 without saying so in the handshake.
+#[tokio::test]
+async fn a_server_that_does_not_negotiate_a_protocol_is_reached() {
+    for protocol in PROTOCOLS {
+        let server = Server::good(protocol).await;
+        let mut silent = ServerConfig::clone(&presenting("server", None));
+        silent.alpn_protocols.clear();
+        let relay = Relay::new(&server, Some(silent.into())).await;
+        let files = Files::new("ca.pem", "client");
+        let subject = Subject::new(protocol, relay.address, Some(&files)).unwrap();
+        assert_eq!(subject.ask().await, Ok(()), "{protocol}");
     }
 }

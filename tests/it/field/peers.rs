@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
-use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use orgdata_exporter::api::Client;
 use orgdata_exporter::metrics::Metrics;
 use otlp_logs::{Connection, Export as _, Given, Sender, Signal, Target, Verdict};
@@ -165,10 +165,12 @@ impl Subject {
                 let page = client.audit_page(100, None).await;
                 page.map(drop).map_err(|error| error.to_string())
             }
-            Self::Collector(sender) => match sender.export(Bytes::new()).await {
-                Verdict::Accepted => Ok(()),
-                other => Err(format!("{other:?}")),
-            },
+            Self::Collector(sender) => {
+                match sender.export(ExportLogsServiceRequest::default()).await {
+                    Verdict::Accepted => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            }
         }
     }
 }

@@ -163,6 +163,11 @@ ipFamilies:
   mountPath: /etc/orgdata-exporter/hash-key
   readOnly: true
 {{- end }}
+{{- if .Values.otlp.bearerTokenSecret }}
+- name: otlp-token
+  mountPath: /etc/orgdata-exporter/otlp-token
+  readOnly: true
+{{- end }}
 {{- if or .Values.web.configSecret .Values.web.certificate.enabled }}
 - name: web
   mountPath: /etc/orgdata-exporter/web
@@ -196,6 +201,12 @@ ipFamilies:
 {{- end }}
 {{- with .Values.metrics.hashKeySecret }}
 - name: hash-key
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 292
+{{- end }}
+{{- with .Values.otlp.bearerTokenSecret }}
+- name: otlp-token
   secret:
     secretName: {{ . | quote }}
     defaultMode: 292

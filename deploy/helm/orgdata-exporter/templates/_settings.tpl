@@ -34,6 +34,7 @@
   "ORGDATA_METRICS_ZERO_HOLD" $values.metrics.zeroHold
   "ORGDATA_OTLP_ENDPOINT" (ternary (printf "http://%s-collector:4317" (include "orgdata-exporter.fullname" .)) $values.otlp.endpoint $values.collector.enabled)
   "ORGDATA_OTLP_PROTOCOL" (ternary "grpc" $values.otlp.protocol $values.collector.enabled)
+  "ORGDATA_OTLP_BEARER_TOKEN_FILE" (ternary (printf "/etc/orgdata-exporter/otlp-token/%s" $values.otlp.bearerTokenSecretKey) "" (ne $values.otlp.bearerTokenSecret ""))
   "ORGDATA_OTLP_BATCH_SIZE" $values.otlp.batchSize
   "ORGDATA_OTLP_ACTOR" $values.otlp.actor
   "ORGDATA_OTLP_EXCLUDE_ACTIVITY_TYPES" (join "," $values.otlp.excludeActivityTypes)
