@@ -68,8 +68,11 @@ pub(crate) struct Object<'a> {
     pub(crate) reason: Option<&'a RawValue>,
 }
 
-/// Reads the members of an object.
-struct Members;
+/// Reads the members of an object, all of them or until there are enough.
+struct Members<'m, 'a> {
+    object: &'m mut Object<'a>,
+    is_enough: fn(&Object<'a>) -> bool,
+}
 
 // === impl Entry ===
 
@@ -85,6 +88,24 @@ impl<'a> Entry<'a> {
         Self {
             fields,
             ..Self::new(id, created_at)
+        }
+    }
+
+    /// Reads an entry only as far as its id and its time: that is all that a known one needs. The whole, if it lacks one of them.
+    pub(super) fn begin(raw: &'a str) -> Self {
+        let mut object = Object::default();
+        let members = Members {
+            object: &mut object,
+            is_enough: |object| object.id.is_some() && object.created_at.is_some(),
+        };
+        // An error only says that there is more.
+        let _ = serde_json::Deserializer::from_str(raw).deserialize_map(members);
+        match (object.id_text(), object.created_at()) {
+            (Some(id), created_at @ Some(_)) => Self {
+                fields: Some(object),
+                ..Self::new(Self::identity_of(&id), created_at)
+            },
+            _ => Self::read(raw),
         }
     }
 
@@ -275,26 +296,32 @@ impl<'a> Object<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Members)
+        let mut object = Self::default();
+        deserializer.deserialize_map(Members {
+            object: &mut object,
+            is_enough: |_| false,
+        })?;
+        Ok(object)
     }
 }
 
-impl<'de> Visitor<'de> for Members {
-    type Value = Object<'de>;
+impl<'de: 'a, 'a> Visitor<'de> for Members<'_, 'a> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Object<'de>, A::Error> {
-        let mut object = Object::default();
-        while let Some(Text(key)) = members.next_key()? {
-            match object.member(key.as_bytes()) {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while !(self.is_enough)(self.object)
+            && let Some(Text(key)) = members.next_key()?
+        {
+            match self.object.member(key.as_bytes()) {
                 Some(member) if member.is_none() => *member = members.next_value()?,
                 _ => drop(members.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(object)
+        Ok(())
     }
 }
 
@@ -409,6 +436,23 @@ mod tests {
         }
         let raw = r#"{"id":"a","createdAt":"soon","occurredAt":"2026-03-01T10:00:00Z"}"#;
         assert_eq!(Entry::read(raw).created_at, Some(expected));
+    }
+
+    /// Of a known entry no more is read.
+    #[test]
+    fn the_beginning_of_an_entry_has_the_same_id_and_time() {
+        for raw in [
+            r#"{"id":"a","type":"X","createdAt":"2026-03-01T10:00:00Z","id":"b","x":[1,{}]}"#,
+            r#"{"createdAt":1772359200,"\u0069d":7,"id":8}"#,
+            r#"{"id":"a","createdAt":"soon","occurredAt":"2026-03-01T10:00:00Z"}"#,
+            r#"{"id":null,"createdAt":"2026-03-01T10:00:00Z"}"#,
+            r#"{"type":"X"}"#,
+            "[1]",
+        ] {
+            let (begun, whole) = (Entry::begin(raw), Entry::read(raw));
+            let found = (begun.id, begun.created_at);
+            assert_eq!(found, (whole.id, whole.created_at), "{raw}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::exclude::{Exclude, Excluded};
 use super::privacy::Privacy;
 use super::sweep::{Page, Step};
 use crate::ledger::{
-    Commit, Disposition, EventIds, LedgerHandle, NewEntry, OtherOrganization, SharedText,
+    Commit, Disposition, EventIds, LedgerHandle, NewEntry, OtherOrganization, Seen, SharedText,
     label_value,
 };
 
@@ -39,15 +39,20 @@ impl<'a> Fetched<'a> {
     pub(super) fn read(answer: &'a AuditPage, ledger: &LedgerHandle, requested: Instant) -> Self {
         let mut ids = EventIds::default();
         let entries = answer.items().enumerate().filter_map(|(index, item)| {
-            let mut entry = Entry::read(item);
+            let mut entry = Entry::begin(item);
             entry.index = index;
-            ids.insert(entry.id).then_some(entry)
+            ids.insert(entry.id).then_some((item, entry))
         });
-        let mut entries: Vec<_> = entries.collect();
-        let seen = ledger.seen(entries.iter().map(|entry| entry.id));
-        for (entry, seen) in entries.iter_mut().zip(seen) {
-            entry.seen = seen;
-        }
+        let entries: Vec<_> = entries.collect();
+        let seen = ledger.seen(entries.iter().map(|(_, entry)| entry.id));
+        let entries = entries.into_iter().zip(seen).map(|((item, entry), seen)| {
+            // The newest one has the current name of the organization.
+            let (index, is_whole) = (entry.index, seen == Seen::Unknown || entry.index == 0);
+            let mut entry = if is_whole { Entry::read(item) } else { entry };
+            (entry.seen, entry.index) = (seen, index);
+            entry
+        });
+        let entries = entries.collect();
         let (at, took) = (ledger.now(), requested.elapsed());
         // `Date` has whole seconds: an entry that was created within this second is not dated ahead.
         let end_of_second = answer.server_time.checked_add(SECOND).unwrap_or(at);
