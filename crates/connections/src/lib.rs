@@ -1,4 +1,4 @@
-//! Connections to any peer: when a client is renewed, which proxies it can use, and what TLS errors mean.
+//! Connections to any peer: when a client is renewed, which proxies it can use, whom it trusts, and what TLS errors mean.
 
 mod proxy;
 mod renewed;
@@ -6,7 +6,7 @@ mod tls;
 
 pub use proxy::check_proxy;
 pub use renewed::{Outcome, Renewed};
-pub use tls::advice;
+pub use tls::{advice, authorities};
 
 use std::error::Error;
 use std::net::IpAddr;
