@@ -53,6 +53,31 @@ pub fn variable(name: &str) -> Option<String> {
     Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
 }
 
+/// Returns what is wrong with a variable of the exporter that is in quotes. Docker's env files keep them, and a filter or a
+/// path with quotes matches nothing.
+pub fn quoted_variable() -> Option<String> {
+    let is_quoted = |value: &[u8]| {
+        let quote = value.first().filter(|first| b"\"'".contains(first));
+        quote.is_some() && value.len() > 1 && value.last() == quote
+    };
+    let mut variables = std::env::vars_os().filter(|_| !is_demo());
+    let (name, _) = variables.find(|(name, value)| {
+        name.as_encoded_bytes().starts_with(b"ORGDATA_") && is_quoted(value.as_encoded_bytes())
+    })?;
+    Some(format!(
+        "the variable {} is in quotes, which are a part of its value, as in an env file of Docker; remove the quotes",
+        name.to_string_lossy()
+    ))
+}
+
+/// Returns whether the command is `demo`. It reads no variable: they may be those of an exporter, whose collector or state file
+/// would get invented events.
+fn is_demo() -> bool {
+    std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "demo")
+}
+
 pub(crate) fn variable_of(flag: &str) -> String {
     format!("ORGDATA_{}", flag.to_uppercase().replace(['.', '-'], "_"))
 }

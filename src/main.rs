@@ -25,14 +25,15 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let parsed = Cli::command().try_get_matches();
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let result = match parsed {
-        Ok((cli, matches)) => run(cli, &matches),
-        Err(error) if error.use_stderr() => Err(Failure::in_settings(cli::usage_error(&error))),
+    let result = match (parsed, cli::quoted_variable()) {
         // Help and version. It is no error if nothing reads them.
-        Err(help) => {
+        (Err(help), _) if !help.use_stderr() => {
             let _ = help.print();
             Ok(())
         }
+        (_, Some(problem)) => Err(Failure::in_settings(problem)),
+        (Err(error), None) => Err(Failure::in_settings(cli::usage_error(&error))),
+        (Ok((cli, matches)), None) => run(cli, &matches),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,7 +54,8 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     let result = match cli.command {
         None => exporter(&runtime, &cli.flags),
         Some(Command::Demo(flags)) => {
-            let _telemetry = telemetry(&flags);
+            let _telemetry =
+                Telemetry::install(flags.process.level, flags.process.format, Ok(None));
             runtime.block_on(demo::run(*flags, matches))
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),

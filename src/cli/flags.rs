@@ -221,7 +221,7 @@ pub struct ProcessFlags {
     pub format: LogFormat,
     /// How long log records are still sent after SIGTERM; the rest stays in the state file
     #[arg(id = "shutdown.grace", long, value_name = "DURATION")]
-    #[arg(default_value = "10s", value_parser = values::duration)]
+    #[arg(default_value = "5s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
 }
 
@@ -278,6 +278,8 @@ pub(crate) fn with_variable(arg: Arg) -> Arg {
     };
     match std::env::var_os(&variable) {
         Some(value) if value.is_empty() => arg,
+        // Also the flags of the exporter itself, which are read with those of each command.
+        _ if super::is_demo() => arg,
         _ => arg.env(variable).hide_env_values(true),
     }
 }

@@ -59,7 +59,7 @@ pub enum Command {
     #[command(
         mut_args = demo::adapted,
         after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s, prints the log records of the last 10m first, scans tickets \
-                      every 5s. The variable ORGDATA_STATE_PATH has no effect."
+                      every 5s. Reads no variable."
     )]
     Demo(Box<Flags>),
     /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read

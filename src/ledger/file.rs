@@ -5,9 +5,9 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Seek as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::schema::APPLICATION_ID;
@@ -56,7 +56,7 @@ pub enum OpenError {
 // === impl StateFile ===
 
 impl StateFile {
-    /// Opens the file and locks it. If it is missing, an empty one is created that no other user may read.
+    /// Opens the file and locks it. If it is missing, an empty one is created. No other user may read it from then on.
     pub(super) fn claim(path: &Path) -> Result<Self, OpenError> {
         check_regular(path)?;
         let io = |error: io::Error| OpenError::io(path, &error);
@@ -66,6 +66,8 @@ impl StateFile {
             Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
             Err(TryLockError::Error(error)) => return Err(io(error)),
         }
+        // It fails if the file is another user's.
+        let _ = file.set_permissions(Permissions::from_mode(0o600));
         Ok(Self {
             path: path.canonicalize().map_err(io)?,
             id: id(&file.metadata().map_err(io)?),

@@ -29,9 +29,9 @@ pub(crate) struct TlsSection {
     min_version: MinVersion,
 }
 
-/// `client_auth_type`, by its names in Go.
-#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
-enum ClientAuth {
+/// `client_auth_type`, by its names in Go, the weakest first.
+#[derive(Clone, Copy, Default, Deserialize, PartialEq, PartialOrd)]
+pub(crate) enum ClientAuth {
     #[default]
     #[serde(rename = "NoClientCert")]
     Off,
@@ -53,6 +53,7 @@ enum MinVersion {
 /// TLS as the file asks for it.
 pub(crate) struct Tls {
     pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client_auth: ClientAuth,
     /// When the first certificate of the chain expires.
     pub(crate) not_after: Option<SystemTime>,
 }
@@ -156,6 +157,7 @@ impl TlsSection {
         server.alpn_protocols.push(b"http/1.1".to_vec());
         Ok(Tls {
             server: server.into(),
+            client_auth: self.client_auth_type,
             not_after: expires,
         })
     }

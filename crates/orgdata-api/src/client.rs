@@ -402,7 +402,7 @@ fn http_client(settings: &Settings) -> Result<(reqwest::Client, Vec<String>), St
         // The key may go to this machine in plain text, but not through a proxy.
         builder = builder.no_proxy();
     } else {
-        check_proxy(settings.base_url.scheme())?;
+        check_proxy(&settings.base_url.to_string())?;
     }
     builder = match &settings.ca_file {
         // No certificate is checked, so the system needs no roots.

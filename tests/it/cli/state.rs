@@ -1,5 +1,6 @@
 //! The state file: what cannot be opened is refused with what to do, and a damaged one is set aside.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
@@ -52,6 +53,10 @@ async fn a_path_that_looks_like_a_uri_is_a_path_and_others_may_not_read_the_file
     let api = organization().await;
     let name = "file:x.db?mode=memory";
     let launch = exporter(&api.base_url()).flag("--state.path", name);
+    // It was created with another umask.
+    let file = launch.dir().join(name);
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     let mut running = launch.start();
     running.until_value(UP, 1.0).await;
     api.add_events(2);
