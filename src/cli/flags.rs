@@ -188,6 +188,7 @@ pub struct OtlpFlags {
     pub endpoint: Option<String>,
     /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
     #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
+    #[arg(value_parser = one_of(PROTOCOLS))]
     pub protocol: Option<String>,
     /// Maximum number of records per request, which is never larger than 3 MiB
     #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
@@ -236,6 +237,13 @@ const ACTOR_LABELS: [(&str, &str); 4] = [
     ("name", "First and last name"),
     ("hash", "A keyed hash of the id"),
     ("none", "No label"),
+];
+
+/// The values of `--otlp.protocol`.
+const PROTOCOLS: [(&str, &str); 3] = [
+    ("grpc", "gRPC"),
+    ("http/protobuf", "Protobuf over HTTP"),
+    ("stdout", "OTLP JSON lines on standard output"),
 ];
 
 /// The values of `--otlp.actor`.

@@ -162,8 +162,16 @@ impl OpenError {
 
     /// The file or its directory cannot be written.
     fn unwritable(path: &Path, error: &dyn Display) -> Self {
+        let user = rustix::process::geteuid().as_raw();
+        let owner = path.metadata().map_or(user, |file| file.uid());
+        let remedy = match owner == user {
+            true => String::new(),
+            false => format!(
+                "it belongs to user {owner}, and this process runs as user {user}: run it as that user, change the owner of the file, or "
+            ),
+        };
         Self::Unusable(format!(
-            "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
+            "cannot open state file {}: {error}; {remedy}set --state.path to a file in a directory that this user can write, or to :memory:",
             path.display()
         ))
     }

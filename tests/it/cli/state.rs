@@ -36,6 +36,10 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     for path in ["directory", "missing/state.db", "/proc/state.db"] {
         refused(&launch, path, 2, ":memory:").await;
     }
+    // As after a change of `runAsUser`.
+    let words = "belongs to user 0, and this process runs as user";
+    let other = launch.clone().unprivileged();
+    refused(&other, "/etc/shadow", 2, words).await;
     // The file of a newer version that does not allow it is not changed.
     let database = rusqlite::Connection::open(&file).unwrap();
     let later = "UPDATE state SET schema_version = 9";

@@ -10,7 +10,7 @@ use crate::support::binary::{KEY, Launch, client, exporter, launch};
 const URL: &str = "--api.base-url=https://api.example.com";
 
 /// Wrong command lines, and words of their errors, which also name the flag.
-const WRONG: [(&str, &str); 22] = [
+const WRONG: [(&str, &str); 23] = [
     ("dead-letters", "list, replay, drop"),
     ("--audit.poll-interval=fast URL", "fast | 15s"),
     ("--audit.start=yesterday URL", "yesterday | oldest"),
@@ -23,6 +23,10 @@ const WRONG: [(&str, &str); 22] = [
     ("--web.telemetry-path=/:x URL", "plain path"),
     ("--otlp.redact=contact.email,,a..b URL", "a..b"),
     ("--otlp.protocol=stdout OTLP URL", "--otlp.endpoint"),
+    (
+        "--otlp.protocol=http URL",
+        "grpc, http/protobuf, stdout | --otlp.protocol",
+    ),
     ("", "--api.base-url | https://api.example.com | demo"),
     ("--api.base-url=https://a:hunter2@b", "user"),
     ("--api.base-url=https://b/?key=hunter2", "query"),
