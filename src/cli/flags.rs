@@ -267,7 +267,7 @@ fn one_of<const N: usize>(
 /// Gives a flag of type bool an optional value, the listen address its default, and each flag with a dot in its name a variable: `--audit.start` is also
 /// `ORGDATA_AUDIT_START`. Of a list of values, the case is ignored.
 ///
-/// An empty variable counts as unset. clap has no option for that, so such a flag gets no variable.
+/// An empty variable counts as unset, and one in quotes is an error of its own. clap has no option for that, so such a flag gets no variable.
 pub(crate) fn with_variable(arg: Arg) -> Arg {
     let mut arg = arg.ignore_case(true);
     if arg.get_value_names().is_some_and(|names| names == [BOOL]) {
@@ -285,7 +285,7 @@ pub(crate) fn with_variable(arg: Arg) -> Arg {
         None => return arg,
     };
     match std::env::var_os(&variable) {
-        Some(value) if value.is_empty() => arg,
+        Some(value) if value.is_empty() || super::is_quoted(&value) => arg,
         // Also the flags of the exporter itself, which are read with those of each command.
         _ if super::is_demo() => arg,
         _ => arg.env(variable).hide_env_values(true),

@@ -53,11 +53,15 @@ impl ExporterSettings {
     /// Checks everything that can be checked without a connection. `env` reads one variable; an empty one is unset.
     ///
     /// # Errors
-    /// If a setting is wrong or missing: one line with the flag, its value, and what would be right.
-    pub fn resolve(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+    /// If a setting is wrong or missing: for each one a line with the flag, its value, and what would be right.
+    pub fn resolve(
+        flags: &Flags,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<String>> {
         let env = &|name: &str| env(name).filter(|value| !value.is_empty());
-        let base_url = base_url(flags)?;
-        let key = key(flags, env)?;
+        let mut wrong = Vec::new();
+        let base_url = note(base_url(flags), &mut wrong);
+        let key = note(key(flags, env), &mut wrong);
         let filters = Filters {
             activity_types: flags.audit.activity_types.clone(),
             deal_ids: flags.audit.deal_ids.clone(),
@@ -69,7 +73,8 @@ impl ExporterSettings {
             flags.otlp.protocol.as_deref(),
             flags.otlp.batch_size,
             env,
-        )?;
+        );
+        let otlp = note(otlp, &mut wrong);
         let audit = flags.audit.enabled.then_some(audit::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -93,15 +98,24 @@ impl ExporterSettings {
             page_size: flags.api.page_size,
         });
         if audit.is_none() && tickets.is_none() {
-            return Err(
+            wrong.push(
                 "--audit.enabled=false and --tickets.enabled=false leave nothing to do; enable one of them"
                     .to_owned(),
             );
         }
+        let mut ledger = ledger_settings(flags, &mut wrong);
+        let web_config = note(flags.web.config(), &mut wrong);
+        let (Some(base_url), Some(key), Some(otlp), Some(web_config), true) =
+            (base_url, key, otlp, web_config, wrong.is_empty())
+        else {
+            return Err(wrong);
+        };
+        ledger.base_url = base_url.to_string();
+        ledger.outbox = otlp.is_some();
         Ok(Self {
             audit,
             tickets,
-            ledger: ledger_settings(flags, &base_url, otlp.is_some())?,
+            ledger,
             otlp,
             api: orgdata_api::Settings {
                 base_url,
@@ -113,11 +127,16 @@ impl ExporterSettings {
                 filters,
             },
             web: flags.web.clone(),
-            web_config: flags.web.config()?,
+            web_config,
             zero_hold: flags.metrics.zero_hold,
             shutdown_grace: flags.process.shutdown_grace,
         })
     }
+}
+
+/// Returns a setting, and takes note of what is wrong with it.
+fn note<T>(setting: Result<T, String>, wrong: &mut Vec<String>) -> Option<T> {
+    setting.map_err(|error| wrong.push(error)).ok()
 }
 
 fn in_file(flag: &str, path: &Path, error: impl Display) -> String {
@@ -158,33 +177,31 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
     Ok(source)
 }
 
-fn ledger_settings(
-    flags: &Flags,
-    base_url: &BaseUrl,
-    outbox: bool,
-) -> Result<ledger::LedgerOptions, String> {
+/// Returns the settings without those that others decide.
+fn ledger_settings(flags: &Flags, wrong: &mut Vec<String>) -> ledger::LedgerOptions {
     let paths = flags.otlp.redact.iter().map(|path| path.trim());
     let paths = paths.filter(|path| !path.is_empty()).map(str::to_owned);
     let paths: Vec<_> = paths.collect();
     let is_wrong = |path: &&String| path.split('.').any(|key| key.trim().is_empty());
     if let Some(path) = paths.iter().find(is_wrong) {
-        return Err(format!(
+        wrong.push(format!(
             "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
         ));
     }
-    let actor = actor_privacy("--otlp.actor", &flags.otlp.actor, flags)?;
-    let label = actor_privacy("--metrics.actor-label", &flags.metrics.actor_label, flags)?;
-    Ok(ledger::LedgerOptions {
+    let actor = actor_privacy("--otlp.actor", &flags.otlp.actor, flags);
+    let label = actor_privacy("--metrics.actor-label", &flags.metrics.actor_label, flags);
+    let [actor, label] = [actor, label].map(|it| note(it, wrong).unwrap_or(ActorPrivacy::None));
+    ledger::LedgerOptions {
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,
-        base_url: base_url.to_string(),
-        outbox,
+        base_url: String::new(),
+        outbox: false,
         actor_label: label,
         max_actors: flags.metrics.max_actors as usize,
         max_dead_letters: MAX_DEAD_LETTERS,
         encoder: Arc::new(RecordEncoder::new(actor, &paths)),
         machine: Arc::new(ThisMachine),
-    })
+    }
 }
 
 /// Returns what a flag with this value shows of an actor.

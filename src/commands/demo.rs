@@ -151,7 +151,7 @@ fn items(array: &Value) -> impl Iterator<Item = &Value> {
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.
 fn settings(flags: &Flags) -> Result<ExporterSettings, Failure> {
     let env = |name: &str| (name == KEY_VARIABLE).then(|| KEY.to_owned());
-    let mut settings = ExporterSettings::resolve(flags, &env).map_err(Failure::in_settings)?;
+    let mut settings = ExporterSettings::resolve(flags, &env).map_err(Failure::of_settings)?;
     if settings.otlp.is_none() {
         let stdout = Delivery::new(Target::Stdout(short_lines), flags.otlp.batch_size, &env);
         settings.otlp = Some(stdout);

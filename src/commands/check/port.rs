@@ -66,12 +66,12 @@ pub(super) fn judge(web: &WebArgs, holder: &Holder, is_locked: Option<bool>) -> 
     let addresses = web.listen_addresses.join(", ");
     let (outcome, said): (fn(String) -> Outcome, _) = match holder {
         Holder::None => (good, "free"),
-        Holder::Other(why) => return bad(why).in_json("cannot be listened on"),
+        Holder::Other(why) => return bad(why),
         Holder::Exporter if is_locked == Some(false) => (
             warning,
             "held by an exporter that does not use this state file; if that is the one that you mean, give this command its --state.path, else choose another --web.listen-address",
         ),
         Holder::Exporter => (good, "held by an exporter that answers"),
     };
-    outcome(format!("{addresses}: {said}")).in_json(said)
+    outcome(format!("{addresses}: {said}"))
 }

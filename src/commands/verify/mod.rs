@@ -179,7 +179,7 @@ impl Verify {
         (flags.audit.enabled, flags.tickets.enabled) = (true, false);
         flags.web.config_file = None;
         let settings = ExporterSettings::resolve(&flags, &cli::variable);
-        let settings = settings.map_err(Failure::in_settings)?;
+        let settings = settings.map_err(Failure::of_settings)?;
         let now = Timestamp::now();
         let is_default = given.value_source("state.path") == Some(ValueSource::DefaultValue);
         let dead_letters = match &settings.ledger.path {

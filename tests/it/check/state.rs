@@ -58,8 +58,14 @@ async fn the_file_of_a_stopped_of_a_killed_and_of_a_running_exporter_can_be_used
     assert_eq!(files(), 1);
 
     running(&api.base_url(), &file).await.kill();
+    let log = file.with_extension("db-wal");
+    let left = std::fs::read(&log).unwrap();
     let killed = "good organization: 4711, the same for the key and the state file";
     expect(with_own(), killed).await;
+    assert!(
+        std::fs::read(&log).unwrap() == left,
+        "the next start needs it"
+    );
 
     // It has the file, and its port is another one.
     let running = running(&api.base_url(), &file).await;
