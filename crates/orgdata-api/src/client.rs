@@ -70,14 +70,14 @@ pub struct Settings {
 
 /// Receives a report of each request; the exporter implements it with its metrics.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// A request was sent; its response took `duration` and had `bytes` bytes after decompression.
-    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64);
+    /// A request was sent; its response took this long and had this many bytes after decompression.
+    fn response(&self, _endpoint: Endpoint, _duration: Duration, _bytes: u64) {}
 
     /// A request brought no usable response.
-    fn failure(&self, endpoint: Endpoint, reason: FailureReason);
+    fn failure(&self, _endpoint: Endpoint, _reason: FailureReason) {}
 
     /// A request waited for the rate limit, the API's or ours.
-    fn throttled(&self, waited: Duration);
+    fn throttled(&self, _waited: Duration) {}
 
     /// A response had this head, of any status; `date` is the API's clock.
     fn head(&self, _headers: &HeaderMap, _date: Option<Timestamp>) {}

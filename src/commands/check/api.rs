@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
@@ -285,10 +284,4 @@ impl Listing {
 
 // === impl Unobserved ===
 
-impl Observer for Unobserved {
-    fn response(&self, _: Endpoint, _: Duration, _: u64) {}
-
-    fn failure(&self, _: Endpoint, _: R) {}
-
-    fn throttled(&self, _: Duration) {}
-}
+impl Observer for Unobserved {}

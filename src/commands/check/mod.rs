@@ -100,7 +100,7 @@ pub async fn run(args: &CheckArgs, given: &ArgMatches, wrong: Vec<String>) -> Re
         super::print(format!("{lines}\n"))?;
     }
     try_all(&args.flags, wrong, &mut report).await?;
-    report.end(given)
+    report.end()
 }
 
 async fn try_all(flags: &Flags, wrong: Vec<String>, report: &mut Report) -> Result<(), Failure> {
@@ -118,7 +118,6 @@ async fn try_all(flags: &Flags, wrong: Vec<String>, report: &mut Report) -> Resu
             return Ok(());
         }
     };
-    report.add("settings", good("valid"))?;
     for name in super::unknown_variables() {
         let said =
             "is unknown and has no effect; correct its name (--help lists them all) or unset it";
@@ -129,19 +128,20 @@ async fn try_all(flags: &Flags, wrong: Vec<String>, report: &mut Report) -> Resu
     }
     let client = match api::client(&settings) {
         Ok(client) => client,
-        Err(error) => return report.add("audit-logs", bad(error)),
+        Err(error) => return report.add("settings", bad(error)),
     };
+    report.add("settings", good("valid"))?;
     let audit = tokio::spawn(api::audit(client.clone(), settings.clone()));
     let tickets = tokio::spawn(api::tickets(client, settings.clone()));
     let logs = tokio::spawn(collector::logs(settings.clone()));
     let traces = tokio::spawn(collector::traces());
-    let (holder, state) = tokio::join!(port::find(&settings), state::find(&settings.ledger));
-    let port = port::judge(&settings.web, &holder, state.is_locked());
-    report.add("port", port)?;
+    let (port, state) = tokio::join!(port::problem(&settings), state::find(&settings.ledger));
+    let judged = port::judge(&settings.web, port.as_ref(), state.is_locked());
+    report.add("port", judged)?;
     if let Some(expired) = expired(&settings) {
         report.add("certificate", expired)?;
     }
-    report.add("state", state.judge(&settings.ledger, &holder))?;
+    report.add("state", state.judge(&settings.ledger, port.is_none()))?;
     report.add("collector", ended(logs).await?)?;
     if let Some(outcome) = ended(traces).await? {
         report.add("traces", outcome)?;
@@ -220,7 +220,7 @@ impl Report {
     }
 
     /// Prints the end, and returns the exit status.
-    fn end(self, given: &ArgMatches) -> Result<(), Failure> {
+    fn end(self) -> Result<(), Failure> {
         let levels = self.findings.iter().map(|(_, found)| found.level);
         let level = levels.clone().max().unwrap_or_default();
         let count = |wanted| levels.clone().filter(|level| *level == wanted).count() as u64;
@@ -238,7 +238,7 @@ impl Report {
         };
         super::print(match self.format {
             ReportFormat::Text => format!("\n{summary}\n"),
-            ReportFormat::Json => format!("{:#}\n", self.json(level, given)),
+            ReportFormat::Json => format!("{:#}\n", self.json(level)),
         })?;
         match level {
             Level::Good => Ok(()),
@@ -248,14 +248,13 @@ impl Report {
         }
     }
 
-    fn json(&self, level: Level, given: &ArgMatches) -> Value {
+    fn json(&self, level: Level) -> Value {
         let findings = self.findings.iter().map(
             |(check, found)| json!({ "check": check, "level": found.level, "class": found.class }),
         );
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "level": level,
-            "settings": given::anonymous(given),
             "findings": findings.collect::<Vec<_>>(),
         })
     }

@@ -3,7 +3,6 @@
 use bytesize::ByteSize;
 use tokio::time::timeout;
 
-use super::port::Holder;
 use super::{Level, MAX_TIME, Outcome, bad, good, not_tested};
 use crate::ledger::{LedgerOptions, Look, OtherOrganization};
 use crate::util::{counted, shown_duration};
@@ -37,16 +36,13 @@ pub(super) async fn find(options: &LedgerOptions) -> State {
 // === impl State ===
 
 impl State {
-    /// Reports whether another process has the file; `None` if that is not known.
-    pub(super) fn is_locked(&self) -> Option<bool> {
-        match self {
-            Self::Unknown(_) => None,
-            Self::Seen(look) => Some(look.is_locked),
-        }
+    /// Reports whether another process has the file.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self, Self::Seen(look) if look.is_locked)
     }
 
-    /// Says whether the file can be used.
-    pub(super) fn judge(&self, options: &LedgerOptions, holder: &Holder) -> Outcome {
+    /// Says whether the file can be used. `is_port_free` says that no exporter has the addresses.
+    pub(super) fn judge(&self, options: &LedgerOptions, is_port_free: bool) -> Outcome {
         let look = match self {
             Self::Unknown(outcome) => return outcome.clone(),
             Self::Seen(look) => look,
@@ -68,8 +64,8 @@ impl State {
             said += &format!("; {} free on its disk", size(free));
         }
         let (max, mut level) = (options.max_size, Level::Warning);
-        if look.is_locked && *holder == Holder::None {
-            said += "; no exporter answers at --web.listen-address, so it is in use by something else: stop that, or give --state.path another file";
+        if look.is_locked && is_port_free {
+            said += "; nothing listens at --web.listen-address, so it is in use by something else: stop that, or give --state.path another file";
         } else if look.room.is_some_and(|room| room < max) {
             said += &format!(
                 "; that is less than --state.max-size ({}) may need: free some space, or lower it",
