@@ -30,21 +30,6 @@ async fn at(address: &str, status: i32, words: &str) {
     expect(&flag, TIMEOUT, status, words).await;
 }
 
-/// The system separates IPv6 and IPv4 in this network, as some distributions do.
-#[tokio::test]
-async fn a_port_is_open_for_both_versions_of_ip() {
-    let script = "ip link set lo up && echo 1 > /proc/sys/net/ipv6/bindv6only || exit 99; \"$0\" \"$@\" 2>log & \
-        until grep -q listening log; do kill -0 $! || exit 98; done; \"$0\" healthcheck; code=$?; kill $!; exit $code";
-    let exporter = exporter(NOWHERE).flag("--web.listen-address", ":10917");
-    let finished = exporter.in_network(script).run().await;
-    let is_healthy = finished.stdout.contains("healthy");
-    assert_eq!(
-        (finished.status, is_healthy),
-        (Some(0), true),
-        "{finished:?}"
-    );
-}
-
 async fn url(url: &str, timeout: &str, status: i32, words: &str) {
     expect(&format!("--url={url}"), timeout, status, words).await;
 }

@@ -22,8 +22,7 @@ use crate::{lock, read_file};
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// Why a change is refused that would open a server.
-const WEAKER: &str =
-    "it removes TLS, client certificates or all users; restart the exporter if that is meant";
+const WEAKER: &str = "it removes TLS, client certificates or all users, which takes a restart";
 
 /// A web configuration file and what it says at present; every clone is the same handle. The default is no file, which asks
 /// for nothing.
@@ -121,10 +120,8 @@ impl Current {
             .map_err(|error| format!("cannot read the file: {error}"))?;
         let sections = Sections::parse(&text)?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let tls = match &sections.tls_server_config {
-            Some(section) => Some(section.load(|name| read(&directory.join(name)))?),
-            None => None,
-        };
+        let load = |section: TlsSection| section.load(|name| read(&directory.join(name)));
+        let tls = sections.tls_server_config.map(load).transpose()?;
         let http = sections.http_server_config.unwrap_or_default();
         Ok(Self {
             tls,

@@ -123,10 +123,9 @@ impl TlsSection {
         let key = PrivateKeyDer::from_pem_slice(&pem("key_file", &self.key_file)?).map_err(|_| {
             error("key_file", "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used")
         })?;
-        let authority = match &self.client_ca_file {
-            Some(name) => Some(pem("client_ca_file", name)?),
-            None => None,
-        };
+        let authority = self.client_ca_file.as_ref();
+        let authority = authority.map(|name| pem("client_ca_file", name));
+        let authority = authority.transpose()?;
         let versions = match self.min_version {
             MinVersion::Tls12 => rustls::ALL_VERSIONS,
             MinVersion::Tls13 => &[&rustls::version::TLS13],

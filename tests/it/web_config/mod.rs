@@ -155,7 +155,8 @@ async fn a_change_that_removes_protection_needs_a_restart() {
         let server = Server::start(&before).await;
         server.write("web.yml", &after);
         server.config.reload();
-        let refusals = log.count("it removes TLS, client certificates or all users; restart");
+        let refusals =
+            log.count("it removes TLS, client certificates or all users, which takes a restart");
         assert_eq!(refusals, 1, "{before} to {after}: {:?}", log.lines());
         let status = server.plain().await;
         assert!([0, 401].contains(&status), "{before} to {after}: {status}");
