@@ -9,12 +9,12 @@ use orgdata_api::{
     ApiError, AuditPage, Client, Endpoint, KEY_VARIABLE, KeySource, Observer, TicketPage,
 };
 
-use super::{MAX_TIME, Outcome, bad, good, not_tested, warning};
+use super::{Level, MAX_TIME, Outcome, good, warning};
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::ledger::EventId;
 use crate::tickets::{Aggregate, organization};
-use crate::util::{counted, shown_duration, shown_wait};
+use crate::util::{counted, shown_duration};
 
 /// The number of items on a small page.
 const FEW: u32 = 10;
@@ -231,43 +231,35 @@ fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) ->
         KeySource::File(path) => format!("the file {}", path.display()),
         KeySource::Value(_) => format!("the variable {KEY_VARIABLE}"),
     };
-    let group = endpoint.as_str().trim_end_matches("-logs");
-    let scope = endpoint.scope();
-    let outcome = match reason {
-        R::Timeout => not_tested(format!(
-            "{said}; the exporter waits for --api.timeout ({})",
-            shown_duration(settings.api.timeout)
-        )),
-        R::RateLimited => {
-            let wait = error.retry_after().map(shown_wait);
-            let wait = wait.map_or(String::new(), |wait| format!(", asked to wait {wait}"));
-            not_tested(format!(
-                "{said}{wait}; try again later, and lower --api.max-requests-per-second if it lasts"
-            ))
+    let new_key = format!(
+        "; create a key that has {} in the API's settings, under API keys, and put it into {place}, or do without: --{}.enabled=false",
+        endpoint.scope(),
+        endpoint.as_str().trim_end_matches("-logs")
+    );
+    let advice = match reason {
+        R::Timeout | R::RateLimited => "; the exporter would try again, for as long as it takes",
+        R::Unauthorized | R::Forbidden => &new_key,
+        R::Rejected if matches!(error.status(), Some(400 | 422)) => {
+            "; correct what it names, most likely one of the --audit filters"
         }
-        R::Unauthorized | R::Forbidden => bad(format!(
-            "{said}; create a key that has {scope} in the API's settings, under API keys, and put it into {place}, or do without: --{group}.enabled=false"
-        )),
-        R::Key => bad(format!(
-            "{said}; put the key into it, on one line, readable for this user"
-        )),
-        R::Rejected if matches!(error.status(), Some(400 | 422)) => bad(format!(
-            "{said}; correct what it names, most likely one of the --audit filters"
-        )),
-        R::ServerError => bad(format!(
-            "{said}; the API itself fails: ask its operators, the exporter continues once it works"
-        )),
+        R::ServerError => "; the API itself fails: ask its operators",
+        R::Key => "; put the key into it, on one line, readable for this user",
         // The message itself says what to do.
-        R::Blocked => bad(said),
-        R::Rejected | R::Connect if said.contains("; ") => bad(said),
-        _ => bad(format!(
-            "{said}; check --api.base-url (give the URL before /v1), --api.ca-file, and any proxy, firewall or login page in between"
-        )),
+        R::Blocked => "",
+        R::Rejected | R::Connect if said.contains("; ") => "",
+        _ => {
+            "; check --api.base-url (give the URL before /v1), --api.ca-file, and any proxy, firewall or login page in between"
+        }
     };
-    outcome.in_json(match error.status() {
+    let level = match reason {
+        R::Timeout | R::RateLimited => Level::NotTested,
+        _ => Level::Bad,
+    };
+    let class = match error.status() {
         Some(status) => format!("HTTP {status}, {}", reason.as_str()),
         None => reason.as_str().to_owned(),
-    })
+    };
+    Outcome::new(level, said + advice).in_json(class)
 }
 
 // === impl Listing ===

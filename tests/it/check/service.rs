@@ -34,7 +34,7 @@ async fn a_failure_is_named_once_with_what_to_do() {
     for (audit, level, words) in [
         (closed("500 Error"), "bad", "ask its operators"),
         (closed("404 Not Found"), "bad", "check --api.base-url"),
-        (later, "not tested", "wait 30s"),
+        (later, "not tested", "HTTP 429 | would try again"),
         (moved, "bad", "login.example.com"),
         (html, "bad", "login page"),
         (closed("401 No"), "bad", key),
@@ -106,7 +106,7 @@ async fn what_is_not_answered_is_not_tested() {
     for (check, words) in [
         (
             "audit-logs",
-            "within 10s; the exporter waits for --api.timeout (10m)",
+            "no answer within 10s; the exporter would try again",
         ),
         ("tickets", "no answer within 10s"),
         ("collector", "the exporter waits for 10m, and works without"),
