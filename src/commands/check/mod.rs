@@ -104,16 +104,15 @@ pub async fn run(args: &CheckArgs, given: &ArgMatches, wrong: Vec<String>) -> Re
 }
 
 async fn try_all(flags: &Flags, wrong: Vec<String>, report: &mut Report) -> Result<(), Failure> {
-    for wrong in &wrong {
-        report.add("settings", bad(wrong))?;
-    }
-    let settings = ExporterSettings::resolve(flags, &cli::variable);
-    let settings = match settings {
+    let resolved = ExporterSettings::resolve(flags, &cli::variable);
+    let settings = match resolved {
         Ok(settings) if wrong.is_empty() => Arc::new(settings),
-        Ok(_) => return Ok(()),
-        Err(errors) => {
-            for error in errors {
-                report.add("settings", bad(cli::with_origin(&error, &error)))?;
+        resolved => {
+            let others = resolved.err().unwrap_or_default().into_iter();
+            let others = others.map(|error| cli::with_origin(&error, &error));
+            for problem in wrong.into_iter().chain(others) {
+                let class = name_in(&problem).to_owned();
+                report.add("settings", bad(problem).in_json(class))?;
             }
             return Ok(());
         }
@@ -159,6 +158,17 @@ async fn try_all(flags: &Flags, wrong: Vec<String>, report: &mut Report) -> Resu
         Some(outcome) => report.add("organization", outcome),
         None => Ok(()),
     }
+}
+
+/// Returns the flag or variable that a message names.
+fn name_in(message: &str) -> &str {
+    let mut words = message.split([' ', '\'', ':', '=']);
+    let is_name = |word: &&str| {
+        ["--", "ORGDATA_", "OTEL_"]
+            .iter()
+            .any(|it| word.starts_with(it))
+    };
+    words.find(is_name).unwrap_or("a setting")
 }
 
 /// Waits for what was started.
