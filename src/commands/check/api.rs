@@ -19,18 +19,19 @@ use crate::util::{counted, shown_duration};
 /// The number of items on a small page.
 const FEW: u32 = 10;
 
-/// The number of times that the pages are compared. What comes and goes meanwhile is no contradiction.
+/// The number of times that pages of tickets are compared: if tickets come and go meanwhile, their offsets change.
 const TRIES: u32 = 2;
 
 /// How far this machine's clock may be off.
 const MAX_CLOCK: SignedDuration = SignedDuration::from_mins(2);
 
-/// How often times have to rise to show that the oldest entry comes first: some appear late.
+/// The number of entries that show an order, or that some are missing: a few may appear late.
 const ENOUGH: usize = 5;
 
 /// What contradicts an assumption about the audit logs, and what follows.
 const LEADS_NOWHERE: &str =
     "hasMore is true, and endCursor leads to no further entry; ask the API's operators";
+const LEADS_PAST: &str = "endCursor leads past entries, which are missing; ask the API's operators";
 const IDS_DIFFER: &str = "entries have other ids, or another order, in the next response, and may be counted again; ask the API's operators";
 const IDS_REPEAT: &str =
     "two entries have one id, and the second one is not counted; ask the API's operators";
@@ -78,41 +79,38 @@ pub(super) async fn audit(client: Client, settings: Arc<ExporterSettings>) -> Li
         return listing;
     }
     let pages = async {
-        let mut wrong = Vec::new();
-        for _ in 0..TRIES {
-            let top = client.audit_page(FEW, None).await?;
-            listing.clock = clock(top.server_time);
-            let named = top.items().map(|raw| Entry::read(raw).organization_id());
-            listing.organizations = named.flatten().collect();
-            let mut rows = rows(&top, &settings);
-            if rows.is_empty() {
-                return Ok(warning(
-                    "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
-                ));
-            }
-            let mut next = Vec::new();
-            if let Some(cursor) = &top.end_cursor {
-                let page = client.audit_page(FEW, Some(cursor)).await?;
-                next = self::rows(&page, &settings);
-                // The cursor's own entry may be among them.
-                next.retain(|row| !rows.contains(row));
-            }
-            let leads_on = !top.has_more || !next.is_empty();
-            rows.extend(next);
-            let both = client.audit_page(2 * FEW, None).await?;
-            wrong = contradictions(&rows, &self::rows(&both, &settings), leads_on);
-            if wrong.is_empty() {
-                let entries = counted(rows.len() as u64, "entry", "entries");
-                let inside = match settings.api.filters.is_empty() {
-                    true => "",
-                    false => ", inside the filters",
-                };
-                return Ok(good(format!(
-                    "{entries} on three pages: the same ids in the same order, readable times, newest first{inside}"
-                )));
-            }
+        let top = client.audit_page(FEW, None).await?;
+        listing.clock = clock(top.server_time);
+        let named = top.items().map(|raw| Entry::read(raw).organization_id());
+        listing.organizations = named.flatten().collect();
+        let first = rows(&top, &settings);
+        if first.is_empty() {
+            return Ok(warning(
+                "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
+            ));
         }
-        Ok(warning(wrong.join("; ")).in_json(wrong.join("; ")))
+        let mut next = Vec::new();
+        if let Some(cursor) = &top.end_cursor {
+            next = rows(&client.audit_page(FEW, Some(cursor)).await?, &settings);
+            // The cursor's own entry may be among them.
+            next.retain(|row| !first.contains(row));
+        }
+        let large = rows(&client.audit_page(2 * FEW, None).await?, &settings);
+        let mut wrong = contradictions(&first, &next, &large);
+        if top.has_more && next.is_empty() {
+            wrong.push(LEADS_NOWHERE);
+        }
+        if !wrong.is_empty() {
+            return Ok(warning(wrong.join("; ")).in_json(wrong.join("; ")));
+        }
+        let entries = counted((first.len() + next.len()) as u64, "entry", "entries");
+        let inside = match settings.api.filters.is_empty() {
+            true => "",
+            false => ", inside the filters",
+        };
+        Ok(good(format!(
+            "{entries} on three pages: the same ids in the same order, readable times, newest first{inside}"
+        )))
     };
     let outcome = pages.await;
     listing.outcome =
@@ -183,21 +181,31 @@ fn rows(page: &AuditPage, settings: &ExporterSettings) -> Vec<Row> {
     rows.collect()
 }
 
-/// Returns what contradicts the exporter's assumptions, in the entries of two small pages and those of one large page.
-fn contradictions(small: &[Row], large: &[Row], leads_on: bool) -> Vec<&'static str> {
-    // New entries may have come on top, and the large page may be capped.
-    let is_old = |row: &&Row| row.id != small[0].id;
-    let common = large.iter().skip_while(is_old).zip(small);
-    let is_moved = common.clone().any(|(a, b)| a.id != b.id);
+/// Returns what contradicts the exporter's assumptions, in the entries of two small pages and those of a large one. Some may have come
+/// meanwhile, also below others.
+fn contradictions(first: &[Row], next: &[Row], large: &[Row]) -> Vec<&'static str> {
+    let has = |rows: &[Row], id| rows.iter().any(|row| row.id == id);
+    let common = |of: &[Row], with: &[Row]| -> Vec<EventId> {
+        let ids = of.iter().map(|row| row.id);
+        ids.filter(|id| has(with, *id)).collect()
+    };
+    let small = [first, next].concat();
+    let is_moved = common(&small, large) != common(large, &small);
     // After very many new entries, nothing is in both.
-    let is_renamed = common.count() == 0 && large.iter().any(|row| row.at == small[0].at);
+    let is_renamed =
+        common(&small, large).is_empty() && large.iter().any(|row| row.at == first[0].at);
+    // A page may be capped.
+    let end = first.last().map(|row| row.id);
+    let below = large.iter().skip_while(|row| Some(row.id) != end).skip(1);
+    let unknown = below.filter(|row| !has(next, row.id)).count();
+    let leads_past = unknown >= ENOUGH && common(next, large).is_empty();
     let ids: BTreeSet<EventId> = large.iter().map(|row| row.id).collect();
     let times: Vec<Timestamp> = large.iter().filter_map(|row| row.at).collect();
     let rises = times.windows(2).filter(|pair| pair[0] < pair[1]).count();
     let falls = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
     let any = |is_so: fn(&Row) -> bool| large.iter().any(is_so);
     let all = [
-        (!leads_on, LEADS_NOWHERE),
+        (leads_past, LEADS_PAST),
         (is_moved || is_renamed, IDS_DIFFER),
         (ids.len() < large.len(), IDS_REPEAT),
         (any(|row| !row.has_id), IDS_MISSING),
