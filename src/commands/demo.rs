@@ -72,7 +72,6 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
         .await
         .map_err(|error| Failure::at_run_time(format!("cannot start the simulator: {error}")))?;
     flags.api.base_url = Some(simulator.base_url());
-    flags.api.key_file = None;
     flags.api.max_requests_per_second = 100.0;
     let any_port = given.value_source("web.listen-address") == Some(ValueSource::DefaultValue);
     let mut settings = settings(&flags)?;

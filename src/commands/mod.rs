@@ -132,11 +132,8 @@ pub fn parse() -> Result<(Cli, ArgMatches, Vec<String>), Failure> {
                 return Err(Failure::of_settings(wrong));
             }
             Ok((cli, matches)) => return Ok((cli, matches, wrong)),
-            Err(error) if !error.use_stderr() => {
-                // Help and version. It is no error if nothing reads them.
-                let _ = error.print();
-                return Err(Failure::new(0, ""));
-            }
+            // Help and version. It is no error if nothing reads them.
+            Err(help) if !help.use_stderr() => help.exit(),
             Err(error) => error,
         };
         wrong.push(cli::usage_error(&error));
@@ -159,11 +156,11 @@ fn without(flag: &str, words: Vec<OsString>) -> Vec<OsString> {
     let is_kept = |word: &OsString| {
         let word = word.to_string_lossy();
         let is_value = std::mem::take(&mut has_value) && !word.starts_with("--");
-        let (name, value) = word
-            .split_once('=')
-            .map_or((&*word, None), |(n, v)| (n, Some(v)));
-        let is_it = name.strip_prefix("--") == Some(flag);
-        has_value = is_it && value.is_none();
+        let rest = word
+            .strip_prefix("--")
+            .and_then(|name| name.strip_prefix(flag));
+        let is_it = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        has_value = rest == Some("");
         !is_it && !is_value
     };
     words.into_iter().filter(is_kept).collect()
