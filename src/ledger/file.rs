@@ -5,9 +5,9 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::schema::APPLICATION_ID;
@@ -67,7 +67,7 @@ impl StateFile {
             Err(TryLockError::Error(error)) => return Err(io(error)),
         }
         // It fails if the file is another user's.
-        let _ = file.set_permissions(Permissions::from_mode(0o600));
+        let _ = rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600));
         Ok(Self {
             path: path.canonicalize().map_err(io)?,
             id: id(&file.metadata().map_err(io)?),

@@ -36,10 +36,6 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     for path in ["directory", "missing/state.db", "/proc/state.db"] {
         refused(&launch, path, 2, ":memory:").await;
     }
-    // As after a change of `runAsUser`.
-    let words = "belongs to user 0, and this process runs as user";
-    let other = launch.clone().unprivileged();
-    refused(&other, "/etc/shadow", 2, words).await;
     // The file of a newer version that does not allow it is not changed.
     let database = rusqlite::Connection::open(&file).unwrap();
     let later = "UPDATE state SET schema_version = 9";
@@ -150,4 +146,12 @@ async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
     next.kill();
     launch.start().until_value(GAPS, 1.0).await;
     assert!(file.with_extension("db.damaged").exists());
+}
+
+/// As after a change of `runAsUser`.
+#[tokio::test]
+async fn a_file_of_another_user_is_refused_with_its_owner() {
+    let launch = exporter("http://127.0.0.1:9").unprivileged();
+    let words = "belongs to user 0, and this process runs as user";
+    refused(&launch, "/etc/shadow", 2, words).await;
 }
