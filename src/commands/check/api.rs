@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
@@ -9,12 +10,15 @@ use orgdata_api::{
     ApiError, AuditPage, Client, Endpoint, KEY_VARIABLE, KeySource, Observer, TicketPage,
 };
 
-use super::{Level, MAX_TIME, Outcome, good, warning};
+use super::report::{Level, Outcome, good, warning};
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::ledger::EventId;
 use crate::tickets::{Aggregate, organization};
 use crate::util::{counted, shown_duration};
+
+/// The maximum time for one request, whatever the flags allow the exporter.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The number of items on a small page.
 const FEW: u32 = 10;

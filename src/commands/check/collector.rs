@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
 
-use super::{MAX_TIME, Outcome, bad, good, not_tested, warning};
+use super::api::MAX_TIME;
+use super::report::{Outcome, bad, good, not_tested, warning};
 use crate::cli::{self, ExporterSettings};
 use crate::telemetry::{span_connection, span_provider};
 use crate::util::shown_duration;

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use exporter_web::{WebArgs, bind};
 
-use super::{Outcome, bad, good};
+use super::report::{Outcome, bad, good};
 use crate::cli::ExporterSettings;
 
 /// Binds the addresses as the exporter does, and returns why that is not possible.

@@ -3,7 +3,8 @@
 use bytesize::ByteSize;
 use tokio::time::timeout;
 
-use super::{Level, MAX_TIME, Outcome, bad, good, not_tested};
+use super::api::MAX_TIME;
+use super::report::{Level, Outcome, bad, good, not_tested};
 use crate::ledger::{LedgerOptions, Look, OtherOrganization};
 use crate::util::{counted, shown_duration};
 
