@@ -65,7 +65,7 @@ impl App {
         let bound = exporter_web::bind(&settings.web, settings.web_config.clone()).await;
         Ok(Self {
             parts,
-            bound: bound.map_err(|error| Failure::in_settings(error.to_string()))?,
+            bound: bound.map_err(|error| Failure::at_run_time(error.to_string()))?,
             settings,
         })
     }

@@ -6,7 +6,7 @@ mod flags;
 mod resolve;
 pub(crate) mod values;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -51,6 +51,36 @@ pub fn with_origin(message: &str, flag: &str) -> String {
 pub fn variable(name: &str) -> Option<String> {
     let value = std::env::var_os(name)?;
     Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
+}
+
+/// Returns what is wrong with the variables of the exporter that are in quotes. Docker's env files keep them, and a filter or
+/// a path with quotes matches nothing.
+pub fn quoted_variables() -> Vec<String> {
+    let variables = std::env::vars_os().filter(|(name, value)| {
+        let is_ours = name.as_encoded_bytes().starts_with(b"ORGDATA_") && !is_demo();
+        is_ours && is_quoted(value)
+    });
+    let problem = |(name, _): (OsString, _)| {
+        format!(
+            "the variable {} is in quotes, which are a part of its value, as in an env file of Docker; remove the quotes",
+            name.to_string_lossy()
+        )
+    };
+    variables.map(problem).collect()
+}
+
+fn is_quoted(value: &OsStr) -> bool {
+    let value = value.as_encoded_bytes();
+    let quote = value.first().filter(|first| b"\"'".contains(first));
+    quote.is_some() && value.len() > 1 && value.last() == quote
+}
+
+/// Returns whether the command is `demo`. It reads no variable: they may be those of an exporter, whose collector or state file
+/// would get invented events.
+fn is_demo() -> bool {
+    std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "demo")
 }
 
 pub(crate) fn variable_of(flag: &str) -> String {

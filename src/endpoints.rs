@@ -1,9 +1,10 @@
 //! The endpoints: metrics for scrapers, health for probes, and a page for people.
 //!
 //! Texts are rendered off the runtime's threads, one at a time, and once for all requests that wait for the same one. So in
-//! a flood of requests a scrape waits for two texts at most, or until slow clients have taken one of theirs.
+//! a flood of requests a scrape waits for two texts at most. It never waits until another client has read: if there are too
+//! many texts, the oldest one goes, and the connections of those that still read it are closed.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use futures_util::stream;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, StatusCode, Uri};
 use jiff::Timestamp;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::health::{HEALTHY_PATH, Health, READY_PATH};
@@ -27,12 +28,12 @@ use crate::landing::{self, Landing, STYLE, STYLE_PATH};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
-use crate::util::shown_wait;
+use crate::util::{lock, shown_wait};
 
 /// The size of the pieces in which a text is sent, in bytes.
 const PIECE: usize = 16 * 1024;
 
-/// The maximum number of texts in memory. One stays there until all clients that share it have it.
+/// The maximum number of texts in memory. One stays there until all clients that share it have it, or it is the oldest one.
 const MAX_TEXTS: usize = 8;
 
 /// How long a response waits for the start of the exporter. It is shorter than the time limit of a scrape.
@@ -48,9 +49,8 @@ const STARTING: (StatusCode, &str) = (
 #[derive(Clone, Debug)]
 struct Renderer {
     landing: Arc<Landing>,
-    /// Locked while a text is rendered.
-    rendered: Arc<Mutex<HashMap<View, Weak<Rendered>>>>,
-    texts: Arc<Semaphore>,
+    /// The texts that clients read, the oldest first. Locked while a text is rendered.
+    texts: Arc<Mutex<VecDeque<Weak<Rendered>>>>,
 }
 
 /// A response body.
@@ -74,9 +74,11 @@ enum Audience {
 /// A text at one moment.
 #[derive(Debug)]
 struct Rendered {
+    view: View,
     begun: Instant,
-    bytes: Vec<u8>,
-    _permit: OwnedSemaphorePermit,
+    size: usize,
+    /// Empty once it had to go.
+    bytes: std::sync::Mutex<Vec<u8>>,
 }
 
 /// Returns the endpoints of an exporter.
@@ -92,8 +94,7 @@ pub fn router(metrics: Metrics, health: Health, telemetry_path: &str) -> Router 
     };
     let renderer = Renderer {
         landing: Arc::new(landing),
-        rendered: Arc::default(),
-        texts: Arc::new(Semaphore::new(MAX_TEXTS)),
+        texts: Arc::default(),
     };
     Router::new()
         .route(telemetry_path, get(scrape))
@@ -168,14 +169,17 @@ impl Renderer {
                 return (StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
             }
         };
-        let size = rendered.bytes.len();
+        let size = rendered.size;
         let landing = self.landing.clone();
         let pieces = (0..size).step_by(PIECE).map(move |start| {
             let end = size.min(start + PIECE);
+            let bytes = lock(&rendered.bytes);
+            let piece = bytes.get(start..end).map(Bytes::copy_from_slice);
+            let piece = piece.ok_or_else(|| io::Error::other("the client is too slow"))?;
             if let (Audience::Scraper(_), true) = (view.audience, end == size) {
                 landing.metrics.audit.scraped(rendered.begun);
             }
-            Ok::<_, io::Error>(Bytes::copy_from_slice(&rendered.bytes[start..end]))
+            Ok::<_, io::Error>(piece)
         });
         let headers = [
             (CONTENT_TYPE, content_type.to_owned()),
@@ -189,13 +193,11 @@ impl Renderer {
     /// Returns a text that is not older than the call. If other requests waited with this one, they share it.
     async fn render(&self, view: View) -> io::Result<Arc<Rendered>> {
         let called = Instant::now();
-        let mut shared = self.rendered.clone().lock_owned().await;
-        let known = shared.get(&view).and_then(Weak::upgrade);
-        if let Some(rendered) = known.filter(|known| known.begun >= called) {
-            return Ok(rendered);
+        let mut texts = self.texts.clone().lock_owned().await;
+        let mut known = texts.iter().filter_map(Weak::upgrade);
+        if let Some(same) = known.find(|known| known.view == view && known.begun >= called) {
+            return Ok(same);
         }
-        let permit = self.texts.clone().acquire_owned().await;
-        let permit = permit.map_err(io::Error::other)?;
         let landing = self.landing.clone();
         // The lock is held until the end, also if the client disconnects meanwhile.
         let task = tokio::task::spawn_blocking(move || {
@@ -214,11 +216,17 @@ impl Renderer {
                 bytes = encoder.finish()?;
             }
             let rendered = Arc::new(Rendered {
+                view,
                 begun,
-                bytes,
-                _permit: permit,
+                size: bytes.len(),
+                bytes: bytes.into(),
             });
-            shared.insert(view, Arc::downgrade(&rendered));
+            texts.retain(|text| text.strong_count() > 0);
+            texts.push_back(Arc::downgrade(&rendered));
+            if texts.len() > MAX_TEXTS {
+                let oldest = texts.pop_front().and_then(|text| text.upgrade());
+                oldest.map(|text| std::mem::take(&mut *lock(&text.bytes)));
+            }
             Ok(rendered)
         });
         task.await.map_err(io::Error::other)?

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, CommandFactory as _};
 use orgdata_exporter::cli::{self, ExporterSettings, Flags};
 use orgdata_exporter::commands::{
     self, Cli, Command, Failure, check, completions, dead_letters, demo, healthcheck, simulate,
@@ -23,24 +23,13 @@ fn main() -> ExitCode {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // The HTTP and gRPC clients use the process's TLS provider. Only a second call fails.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let parsed = Cli::command().try_get_matches();
-    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let result = match parsed {
-        Ok((cli, matches)) => run(cli, &matches),
-        Err(error) if error.use_stderr() => Err(Failure::in_settings(cli::usage_error(&error))),
-        // Help and version. It is no error if nothing reads them.
-        Err(help) => {
-            let _ = help.print();
-            Ok(())
-        }
-    };
-    match result {
+    match commands::parse().and_then(|(cli, matches, wrong)| run(cli, &matches, wrong)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.exit(),
     }
 }
 
-fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
+fn run(cli: Cli, matches: &ArgMatches, wrong: Vec<String>) -> Result<(), Failure> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(threads())
         .enable_all()
@@ -53,10 +42,11 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     let result = match cli.command {
         None => exporter(&runtime, &cli.flags),
         Some(Command::Demo(flags)) => {
-            let _telemetry = telemetry(&flags);
+            let _telemetry =
+                Telemetry::install(flags.process.level, flags.process.format, Ok(None));
             runtime.block_on(demo::run(*flags, matches))
         }
-        Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),
+        Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches, wrong)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
         Some(Command::Simulate(args)) => runtime.block_on(simulate::run(*args)),
         Some(Command::Verify(args)) => {
@@ -80,7 +70,7 @@ fn threads() -> usize {
 
 fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     let settings =
-        ExporterSettings::resolve(flags, &cli::variable).map_err(Failure::in_settings)?;
+        ExporterSettings::resolve(flags, &cli::variable).map_err(Failure::of_settings)?;
     let _telemetry = telemetry(flags);
     runtime.block_on(async {
         // A signal is noticed from here on, also while the state file is opened.

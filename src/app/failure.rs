@@ -33,6 +33,11 @@ impl Failure {
         Self::new(2, message)
     }
 
+    /// Wrong settings, of which the first one is named.
+    pub fn of_settings(wrong: Vec<String>) -> Self {
+        Self::in_settings(wrong.into_iter().next().unwrap_or_default())
+    }
+
     /// A part ended because of a bug.
     pub(super) fn internal(part: &str) -> Self {
         Self::at_run_time(format!(

@@ -1,5 +1,7 @@
 //! Log lines about the exporter as a whole: one at the start and one once it works.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path};
 use std::time::Duration;
 
 use orgdata_api::{KEY_VARIABLE, KeySource};
@@ -44,12 +46,29 @@ pub(super) fn begin(settings: &ExporterSettings, addresses: &str, backlog_record
         state_max_size = %bytesize::ByteSize(settings.ledger.max_size).display().iec(),
         "listening"
     );
+    if let KeySource::File(path) = &settings.api.key
+        && others_can_read(path)
+    {
+        tracing::warn!(
+            file = %path.display(),
+            "every user of this machine can read the file with the API key; change its mode to 0600 or 0640"
+        );
+    }
     if backlog_records > 0 && settings.otlp.is_none() {
         tracing::warn!(
             backlog_records,
             "log records wait in the state file and are not delivered; set --otlp.endpoint"
         );
     }
+}
+
+/// Returns whether a file has a mode that lets all users read it. Kubernetes gives the files of a volume such a mode, and they
+/// are in a container of their own; their real names begin with two dots.
+fn others_can_read(path: &Path) -> bool {
+    let mode = path.metadata().map_or(0, |file| file.permissions().mode());
+    let is_of_volume = |part: Component<'_>| part.as_os_str().as_encoded_bytes().starts_with(b"..");
+    let real = path.canonicalize();
+    mode & 0o004 != 0 && !real.is_ok_and(|real| real.components().any(is_of_volume))
 }
 
 /// Logs once that the API is being read, when every loop that reads it has succeeded.

@@ -188,6 +188,7 @@ pub struct OtlpFlags {
     pub endpoint: Option<String>,
     /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
     #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
+    #[arg(value_parser = one_of(PROTOCOLS))]
     pub protocol: Option<String>,
     /// File with a token for the collector, read for each request and sent as a bearer token
     #[arg(id = "otlp.bearer-token-file", long, value_name = "FILE")]
@@ -224,7 +225,7 @@ pub struct ProcessFlags {
     pub format: LogFormat,
     /// How long log records are still sent after SIGTERM; the rest stays in the state file
     #[arg(id = "shutdown.grace", long, value_name = "DURATION")]
-    #[arg(default_value = "10s", value_parser = values::duration)]
+    #[arg(default_value = "5s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
 }
 
@@ -239,6 +240,13 @@ const ACTOR_LABELS: [(&str, &str); 4] = [
     ("name", "First and last name"),
     ("hash", "A keyed hash of the id"),
     ("none", "No label"),
+];
+
+/// The values of `--otlp.protocol`.
+const PROTOCOLS: [(&str, &str); 3] = [
+    ("grpc", "gRPC"),
+    ("http/protobuf", "Protobuf over HTTP"),
+    ("stdout", "OTLP JSON lines on standard output"),
 ];
 
 /// The values of `--otlp.actor`.
@@ -262,7 +270,7 @@ fn one_of<const N: usize>(
 /// Gives a flag of type bool an optional value, the listen address its default, and each flag with a dot in its name a variable: `--audit.start` is also
 /// `ORGDATA_AUDIT_START`. Of a list of values, the case is ignored.
 ///
-/// An empty variable counts as unset. clap has no option for that, so such a flag gets no variable.
+/// An empty variable counts as unset, and one in quotes is an error of its own. clap has no option for that, so such a flag gets no variable.
 pub(crate) fn with_variable(arg: Arg) -> Arg {
     let mut arg = arg.ignore_case(true);
     if arg.get_value_names().is_some_and(|names| names == [BOOL]) {
@@ -280,7 +288,9 @@ pub(crate) fn with_variable(arg: Arg) -> Arg {
         None => return arg,
     };
     match std::env::var_os(&variable) {
-        Some(value) if value.is_empty() => arg,
+        Some(value) if value.is_empty() || super::is_quoted(&value) => arg,
+        // Also the flags of the exporter itself, which are read with those of each command.
+        _ if super::is_demo() => arg,
         _ => arg.env(variable).hide_env_values(true),
     }
 }

@@ -53,11 +53,15 @@ impl ExporterSettings {
     /// Checks everything that can be checked without a connection. `env` reads one variable; an empty one is unset.
     ///
     /// # Errors
-    /// If a setting is wrong or missing: one line with the flag, its value, and what would be right.
-    pub fn resolve(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+    /// If a setting is wrong or missing: for each one a line with the flag, its value, and what would be right.
+    pub fn resolve(
+        flags: &Flags,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<String>> {
         let env = &|name: &str| env(name).filter(|value| !value.is_empty());
-        let base_url = base_url(flags)?;
-        let key = key(flags, env)?;
+        let mut wrong = Vec::new();
+        let base_url = note(base_url(flags), &mut wrong);
+        let key = note(key(flags, env), &mut wrong);
         let filters = Filters {
             activity_types: flags.audit.activity_types.clone(),
             deal_ids: flags.audit.deal_ids.clone(),
@@ -70,8 +74,9 @@ impl ExporterSettings {
             flags.otlp.bearer_token_file.as_deref(),
             flags.otlp.batch_size,
             env,
-        )?;
-        let privacy = privacy(flags)?;
+        );
+        let otlp = note(otlp, &mut wrong);
+        let privacy = note(privacy(flags), &mut wrong).unwrap_or_default();
         let audit = flags.audit.enabled.then_some(audit::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -96,15 +101,24 @@ impl ExporterSettings {
             page_size: flags.api.page_size,
         });
         if audit.is_none() && tickets.is_none() {
-            return Err(
+            wrong.push(
                 "--audit.enabled=false and --tickets.enabled=false leave nothing to do; enable one of them"
                     .to_owned(),
             );
         }
+        let mut ledger = ledger_settings(flags, &mut wrong);
+        let web_config = note(flags.web.config(), &mut wrong);
+        let (Some(base_url), Some(key), Some(otlp), Some(web_config), true) =
+            (base_url, key, otlp, web_config, wrong.is_empty())
+        else {
+            return Err(wrong);
+        };
+        ledger.base_url = base_url.to_string();
+        ledger.outbox = otlp.is_some();
         Ok(Self {
             audit,
             tickets,
-            ledger: ledger_settings(flags, &base_url, otlp.is_some())?,
+            ledger,
             otlp,
             api: orgdata_api::Settings {
                 base_url,
@@ -116,11 +130,16 @@ impl ExporterSettings {
                 filters,
             },
             web: flags.web.clone(),
-            web_config: flags.web.config()?,
+            web_config,
             zero_hold: flags.metrics.zero_hold,
             shutdown_grace: flags.process.shutdown_grace,
         })
     }
+}
+
+/// Returns a setting, and takes note of what is wrong with it.
+fn note<T>(setting: Result<T, String>, wrong: &mut Vec<String>) -> Option<T> {
+    setting.map_err(|error| wrong.push(error)).ok()
 }
 
 fn in_file(flag: &str, path: &Path, error: impl Display) -> String {
@@ -180,22 +199,20 @@ fn privacy(flags: &Flags) -> Result<Privacy, String> {
     })
 }
 
-fn ledger_settings(
-    flags: &Flags,
-    base_url: &BaseUrl,
-    outbox: bool,
-) -> Result<ledger::LedgerOptions, String> {
-    let label = actor_privacy("--metrics.actor-label", &flags.metrics.actor_label, flags)?;
-    Ok(ledger::LedgerOptions {
+/// Returns the settings without those that others decide.
+fn ledger_settings(flags: &Flags, wrong: &mut Vec<String>) -> ledger::LedgerOptions {
+    let label = actor_privacy("--metrics.actor-label", &flags.metrics.actor_label, flags);
+    let label = note(label, wrong).unwrap_or(ActorPrivacy::None);
+    ledger::LedgerOptions {
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,
-        base_url: base_url.to_string(),
-        outbox,
+        base_url: String::new(),
+        outbox: false,
         actor_label: label,
         max_actors: flags.metrics.max_actors as usize,
         max_dead_letters: MAX_DEAD_LETTERS,
         machine: Arc::new(ThisMachine),
-    })
+    }
 }
 
 /// Returns what a flag with this value shows of an actor.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::app::App;
-use crate::cli::{self, ExporterSettings, Flags};
+use crate::cli::{ExporterSettings, Flags};
 use crate::records::Delivery;
 use crate::shutdown;
 use crate::simulator::{Config, Simulator};
@@ -72,12 +72,7 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
         .await
         .map_err(|error| Failure::at_run_time(format!("cannot start the simulator: {error}")))?;
     flags.api.base_url = Some(simulator.base_url());
-    flags.api.key_file = None;
     flags.api.max_requests_per_second = 100.0;
-    // The variable may name the state file of an exporter.
-    if !is_given(&"state.path") {
-        flags.state.path = ":memory:".to_owned();
-    }
     let any_port = given.value_source("web.listen-address") == Some(ValueSource::DefaultValue);
     let mut settings = settings(&flags)?;
     let records = match settings.otlp.as_ref().map(|otlp| &otlp.target) {
@@ -153,11 +148,8 @@ fn short_lines(request: &ExportLogsServiceRequest) -> Result<Vec<u8>, String> {
 
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.
 fn settings(flags: &Flags) -> Result<ExporterSettings, Failure> {
-    let env = |name: &str| match name {
-        KEY_VARIABLE => Some(KEY.to_owned()),
-        _ => cli::variable(name),
-    };
-    let mut settings = ExporterSettings::resolve(flags, &env).map_err(Failure::in_settings)?;
+    let env = |name: &str| (name == KEY_VARIABLE).then(|| KEY.to_owned());
+    let mut settings = ExporterSettings::resolve(flags, &env).map_err(Failure::of_settings)?;
     if settings.otlp.is_none() {
         let stdout = Delivery::new(Target::Stdout(short_lines), flags.otlp.batch_size, &env);
         settings.otlp = Some(stdout);

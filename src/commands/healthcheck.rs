@@ -79,7 +79,7 @@ impl HealthcheckArgs {
 
 /// What answers at an address.
 #[derive(Debug)]
-pub(super) enum Answer {
+enum Answer {
     /// A server.
     Response(reqwest::Response),
     /// A TLS server that wants a client certificate.
@@ -87,7 +87,7 @@ pub(super) enum Answer {
 }
 
 /// Returns where a server with this listen address can be reached from its own machine.
-pub(super) fn url_of(address: &str) -> String {
+fn url_of(address: &str) -> String {
     let mut every_interface = ["0.0.0.0:", "[::]:", ":"].into_iter();
     let port = every_interface.find_map(|host| address.strip_prefix(host));
     match port {
@@ -97,7 +97,7 @@ pub(super) fn url_of(address: &str) -> String {
 }
 
 /// Sends a request over HTTP, and over TLS if the server does not speak it.
-pub(super) async fn get(mut url: Url) -> Result<Answer, String> {
+async fn get(mut url: Url) -> Result<Answer, String> {
     let client = Client::builder()
         .http1_only()
         .no_proxy()

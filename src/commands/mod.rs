@@ -9,12 +9,17 @@ pub mod healthcheck;
 pub mod simulate;
 pub mod verify;
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue};
+use clap::{
+    Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
 
 pub use crate::app::Failure;
-use crate::cli::Flags;
+use crate::cli::{self, Flags};
 use check::CheckArgs;
 use completions::{CompletionsArgs, ManArgs};
 use dead_letters::DeadLettersArgs;
@@ -49,8 +54,8 @@ pub struct Cli {
 pub enum Command {
     /// Try settings, port, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
     #[command(
-        after_help = "Sends at most 25 requests to the API, which also show whether it is as the exporter assumes. Exit status: 0 all is well; 1 warnings \
-                      (the exporter would work, but not as it should); 2 something is wrong."
+        after_help = "Requests three pages of audit logs and two of tickets, which also show whether the API is as the exporter assumes. Exit status: \
+                      0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong or could not be tested."
     )]
     Check(Box<CheckArgs>),
     /// Print the completions of a shell
@@ -59,7 +64,7 @@ pub enum Command {
     #[command(
         mut_args = demo::adapted,
         after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s, prints the log records of the last 10m first, scans tickets \
-                      every 5s. The variable ORGDATA_STATE_PATH has no effect."
+                      every 5s. Reads no variable."
     )]
     Demo(Box<Flags>),
     /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read
@@ -99,9 +104,66 @@ const BRIEF: [&str; 7] = [
 ];
 
 /// Hides the other flags from `-h`.
-fn brief(argument: clap::Arg) -> clap::Arg {
+fn brief(argument: Arg) -> Arg {
     let is_shown = BRIEF.contains(&argument.get_id().as_str());
     argument.hide_short_help(!is_shown)
+}
+
+/// Parses the command line. `check` reports everything that is wrong with it and its variables: a flag that is wrong is left out, and
+/// the rest is parsed again.
+///
+/// # Errors
+/// If it is wrong, for any other command.
+pub fn parse() -> Result<(Cli, ArgMatches, Vec<String>), Failure> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let is_check = words.get(1).is_some_and(|word| word == "check");
+    let mut wrong = cli::quoted_variables();
+    let mut left_out: Vec<String> = Vec::new();
+    loop {
+        let unread = |flag: Arg| match flag.get_long() {
+            Some(name) if left_out.iter().any(|out| out == name) => flag.env(Resettable::Reset),
+            _ => flag,
+        };
+        let command = Cli::command().mut_args(unread);
+        let command = command.mut_subcommand("check", |check| check.mut_args(unread));
+        let parsed = command.try_get_matches_from(&words);
+        let error = match parsed.and_then(|it| Ok((Cli::from_arg_matches(&it)?, it))) {
+            Ok(_) if !is_check && !wrong.is_empty() => {
+                return Err(Failure::of_settings(wrong));
+            }
+            Ok((cli, matches)) => return Ok((cli, matches, wrong)),
+            // Help and version. It is no error if nothing reads them.
+            Err(help) if !help.use_stderr() => help.exit(),
+            Err(error) => error,
+        };
+        wrong.push(cli::usage_error(&error));
+        let flag = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(flag)) if is_check => flag.split([' ', '=', '[']).next(),
+            _ => None,
+        };
+        let flag = flag.and_then(|flag| flag.strip_prefix("--"));
+        let Some(flag) = flag.filter(|flag| !left_out.iter().any(|out| out == flag)) else {
+            return Err(Failure::of_settings(wrong));
+        };
+        words = without(flag, words);
+        left_out.push(flag.to_owned());
+    }
+}
+
+/// Removes a flag and its value.
+fn without(flag: &str, words: Vec<OsString>) -> Vec<OsString> {
+    let mut has_value = false;
+    let is_kept = |word: &OsString| {
+        let word = word.to_string_lossy();
+        let is_value = std::mem::take(&mut has_value) && !word.starts_with("--");
+        let rest = word
+            .strip_prefix("--")
+            .and_then(|name| name.strip_prefix(flag));
+        let is_it = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        has_value = rest == Some("");
+        !is_it && !is_value
+    };
+    words.into_iter().filter(is_kept).collect()
 }
 
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.
@@ -128,7 +190,7 @@ pub fn unknown_variables() -> Vec<String> {
     let all = std::iter::once(&commands).chain(commands.get_subcommands());
     let known: Vec<String> = all
         .flat_map(clap::Command::get_arguments)
-        .filter_map(clap::Arg::get_env)
+        .filter_map(Arg::get_env)
         .map(|name| name.to_string_lossy().into_owned())
         .chain([orgdata_api::KEY_VARIABLE.to_owned()])
         .collect();

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 
 use super::file::{OpenError, StateFile, check_regular, probe, with_suffix};
 use super::open::{self, check_application, connect};
@@ -69,9 +70,13 @@ impl Look {
 impl Summary {
     /// Reads a file. One that no exporter uses is checked as by the next start.
     fn read(path: &Path, is_checked: bool) -> Result<Self, OpenError> {
+        // The write-ahead log of a killed exporter stays as it is.
+        let has_log = with_suffix(path, "-wal").exists();
         let read = || {
             let connection = open_beside(path)?;
             let sqlite = |error| OpenError::sqlite(path, error);
+            let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            connection.set_db_config(keep, has_log).map_err(sqlite)?;
             if is_checked {
                 open::check(&connection).map_err(sqlite)?;
             }

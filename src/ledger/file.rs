@@ -65,7 +65,7 @@ pub enum OpenError {
 // === impl StateFile ===
 
 impl StateFile {
-    /// Opens the file and locks it. If it is missing, an empty one is created that no other user may read.
+    /// Opens the file and locks it. If it is missing, an empty one is created. No other user may read it from then on.
     pub(super) fn claim(path: &Path) -> Result<Self, OpenError> {
         check_regular(path)?;
         let io = |error: io::Error| OpenError::io(path, &error);
@@ -75,6 +75,8 @@ impl StateFile {
             Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
             Err(TryLockError::Error(error)) => return Err(io(error)),
         }
+        // It fails if the file is another user's.
+        let _ = rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600));
         Ok(Self {
             path: path.canonicalize().map_err(io)?,
             id: id(&file.metadata().map_err(io)?),
@@ -147,8 +149,16 @@ impl OpenError {
 
     /// The file or its directory cannot be written.
     fn unwritable(path: &Path, error: &dyn Display) -> Self {
+        let user = rustix::process::geteuid().as_raw();
+        let owner = path.metadata().map_or(user, |file| file.uid());
+        let remedy = match owner == user {
+            true => String::new(),
+            false => format!(
+                "it belongs to user {owner}, and this process runs as user {user}: run it as that user, change the owner of the file, or "
+            ),
+        };
         Self::Unusable(format!(
-            "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
+            "cannot open state file {}: {error}; {remedy}set --state.path to a file in a directory that this user can write, or to :memory:",
             path.display()
         ))
     }

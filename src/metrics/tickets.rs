@@ -26,7 +26,7 @@ descriptors! {
     /// 1 if no ticket moved during the scan and every ticket is in the snapshot exactly once; 0 if tickets moved in every
     /// attempt or their number did not match totalCount, so that some may be missing.
     CONSISTENT = "orgdata_tickets_snapshot_consistent";
-    /// Tickets with a field that could not be read, or open with a time of closing (closedAt); orgdata_tickets includes them.
+    /// Tickets with a field that could not be read; orgdata_tickets includes them.
     MALFORMED = "orgdata_tickets_malformed";
     /// Tickets by state and type; unknown if the ticket has none.
     TICKETS = "orgdata_tickets" ["state", "ticket_type"];

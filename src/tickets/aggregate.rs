@@ -160,15 +160,28 @@ impl Aggregate {
         }
     }
 
+    /// Gives the values of a snapshot the first places among those that have a label of their own, so that they keep it
+    /// whatever the order of the listing.
+    pub(super) fn keep_labels(&mut self, last: &Snapshot) {
+        let used = last.by_state.iter().filter(|(_, group)| group.tickets > 0);
+        for ([state, kind], _) in used {
+            self.states.label(Some(state));
+            self.types.label(Some(kind));
+        }
+        for (priority, _) in last.deals.iter().filter(|(_, deals)| **deals > 0) {
+            self.priorities.label(Some(priority));
+        }
+    }
+
     /// Adds a ticket as the API wrote it, unless its id is known. Returns a hash of the id.
     pub fn add(&mut self, raw: &str) -> u64 {
         self.add_ticket(Ticket::read(raw))
     }
 
     /// The same for a ticket that has been read.
-    pub(super) fn add_ticket(&mut self, mut ticket: Ticket<'_>) -> u64 {
+    pub(super) fn add_ticket(&mut self, ticket: Ticket<'_>) -> u64 {
         if self.ids.insert(ticket.key) {
-            self.count(&mut ticket);
+            self.count(&ticket);
             if !ticket.unreadable.is_empty() {
                 self.snapshot.malformed += 1;
                 let fields = ticket.unreadable.join(", ");
@@ -227,19 +240,16 @@ impl Aggregate {
         self.snapshot
     }
 
-    fn count(&mut self, ticket: &mut Ticket<'_>) {
+    fn count(&mut self, ticket: &Ticket<'_>) {
         let state = self.states.label(ticket.state.value.as_deref());
         let kind = self.types.label(ticket.r#type.value.as_deref());
         let amount = ticket.deal_amount_sum.value.as_ref().map(|amount| amount.0);
         let is_open = self.states.configured().contains(&state);
         let group = self.snapshot.by_state.entry([state, kind.clone()]);
         group.or_default().add(amount);
-        let (created, mut closed) = (ticket.created_at.time(), ticket.closed_at.time());
-        if is_open && closed.take().is_some() {
-            ticket
-                .unreadable
-                .push("closedAt, because the ticket is open");
-        }
+        let created = ticket.created_at.time();
+        // One that was opened again may keep the time.
+        let closed = ticket.closed_at.time().filter(|_| !is_open);
         let flow = self.flow.entry(kind.clone()).or_default();
         flow.add(created, closed, self.snapshot.as_of);
         if !is_open {

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, TicketPage};
 use prometheus_client::metrics::counter::Counter;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::Settings;
 use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
 use super::ticket::Ticket;
 use crate::ledger::{LedgerError, OtherOrganization};
-use crate::util::{Machine, ThisMachine, shown_duration, shown_wait};
+use crate::util::{Machine, ThisMachine, shown_duration};
 
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -27,9 +27,6 @@ pub const MAX_DEALS: u64 = 1_000_000;
 
 /// The maximum number of times that a page is requested, besides the client's own attempts.
 const PAGE_TRIES: u32 = 3;
-
-/// How long to wait before a page if the API limits the rate and does not say for how long.
-const PAUSE: Duration = Duration::from_secs(60);
 
 /// Why a scan may have missed a ticket or counted one that was gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,6 +100,8 @@ pub struct Scanner {
     /// The number of tickets requested at once.
     limit: u32,
     last: Option<Arc<Snapshot>>,
+    /// Whether the last round found no tickets, although there were some.
+    is_empty: bool,
     /// The clock for the time of a snapshot.
     pub(crate) machine: Arc<dyn Machine>,
 }
@@ -120,6 +119,7 @@ impl Scanner {
             organization: None,
             retries,
             last: None,
+            is_empty: false,
             machine: Arc::new(ThisMachine),
         }
     }
@@ -144,6 +144,7 @@ impl Scanner {
             let overlaps = !(is_last && is_ignored);
             let (aggregate, doubt) = self.read(client, is_last, overlaps).await?;
             if is_last || doubt.is_none() {
+                self.check_empty(&aggregate)?;
                 let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
                 return Ok((snapshot, doubt));
             }
@@ -164,6 +165,9 @@ impl Scanner {
         let (mut page, mut limit) = self.page(client, 0).await?;
         let (now, total) = (page.server_time, page.total_count);
         let mut aggregate = Aggregate::new(&self.settings, now, total.unwrap_or(0));
+        if let Some(last) = &self.last {
+            aggregate.keep_labels(last);
+        }
         // The first sign that a ticket moved.
         let mut doubt = (!overlaps).then_some(Doubt::OffsetIgnored);
         // The row that the next page should start with.
@@ -220,6 +224,19 @@ impl Scanner {
         }
     }
 
+    /// Rejects the first empty listing after one that was not.
+    fn check_empty(&mut self, aggregate: &Aggregate) -> Result<(), ScanError> {
+        let had_tickets = self.last.as_ref().is_some_and(|last| last.tickets > 0);
+        let is_emptied = aggregate.tickets() == 0 && had_tickets;
+        let was_empty = std::mem::replace(&mut self.is_empty, is_emptied);
+        match is_emptied && !was_empty {
+            true => Err(ScanError::Listing(
+                "the API lists no tickets any more; it is believed if the next scan finds none either",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Rejects tickets of another organization, and remembers the organization of the first ones.
     fn check_organization(&mut self, named: &[i64]) -> Result<(), OtherOrganization> {
         let found = OtherOrganization::check(named, self.organization.as_deref())?;
@@ -227,8 +244,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Requests a page and returns it with its limit. Requests a smaller page if the size may be the cause of a failure. Waits if the API
-    /// asks for a pause, because a new scan would begin with the first page.
+    /// Requests a page and returns it with its limit. Requests a smaller page if the size may be the cause of a failure.
     async fn page(&mut self, client: &Client, offset: u64) -> Result<(TicketPage, u32), ApiError> {
         use FailureReason as R;
         let (mut limit, mut tries) = (self.limit, 1);
@@ -240,20 +256,9 @@ impl Scanner {
                 }
                 Err(error) => error,
             };
-            // During a pause the client sends no request and returns the error of the pause.
             let is_paused = error.retry_after() > Some(LONGEST_WAIT);
             match error.reason() {
-                _ if tries == PAGE_TRIES => return Err(error),
-                reason if is_paused || reason == R::RateLimited => {
-                    let wait = error.retry_after().unwrap_or(PAUSE);
-                    if offset == 0 || wait > self.settings.max_age {
-                        return Err(error);
-                    }
-                    if wait > PAUSE {
-                        tracing::warn!(loop = "tickets", retry_in = %shown_wait(wait), "the API asks for a pause; the ticket scan waits");
-                    }
-                    sleep(wait).await;
-                }
+                _ if tries == PAGE_TRIES || is_paused => return Err(error),
                 R::Timeout | R::ServerError | R::Malformed | R::Connect | R::TooLarge
                     if limit > 2 =>
                 {

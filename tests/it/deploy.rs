@@ -5,6 +5,7 @@ use std::fs;
 
 use clap::CommandFactory as _;
 use orgdata_exporter::commands::Cli;
+use serde_json::Value;
 
 use crate::support::binary::launch;
 use crate::support::files::{array, documents, file, named, object, text, yaml};
@@ -58,6 +59,9 @@ async fn the_settings_of_a_manifest_start_it_and_it_is_ready_without_the_api() {
     ] {
         let objects = documents(&file(&format!("deploy/kubernetes/{name}.yaml")));
         let pod = &object(&objects, "StatefulSet", set)["spec"]["template"]["spec"];
+        let limits = &named(&pod[list], NAME)["resources"]["limits"];
+        // The container's log counts, and records on standard output are a part of it.
+        assert_eq!(limits["ephemeral-storage"], Value::Null, "{name}");
         let mut launch = launch(&["--web.listen-address=127.0.0.1:0"])
             .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
             .env("ORGDATA_EXPORTER_PORT", "tcp://10.0.0.1:10917");

@@ -479,6 +479,31 @@ async fn clients_that_do_not_end_a_request_or_never_read_stop_no_scrape() {
     }
 }
 
+/// Each of them reads a text of its own, and slowly enough to keep it for longer than a scrape may take.
+#[tokio::test]
+async fn slow_readers_delay_no_scrape() {
+    let limits = Limits {
+        write_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    };
+    let server = Server::limited(limits, WebConfig::default()).await;
+    server.publish_series(10_000);
+    let mut readers = Vec::new();
+    for _ in 0..40 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut reader = socket.connect(server.addresses[0]).await.unwrap();
+        reader.write_all(GET).await.unwrap();
+        let begun = tokio::time::timeout(Duration::from_secs(10), reader.read_u8());
+        begun.await.expect("it waits for others").unwrap();
+        readers.push(reader);
+    }
+    let scrape = server.get("/metrics", &[("accept", PROMETHEUS)]);
+    let scrape = tokio::time::timeout(Duration::from_secs(10), scrape);
+    let text = scrape.await.expect("it waits for others").text();
+    assert!(text.await.unwrap().ends_with("# EOF\n"));
+}
+
 #[tokio::test]
 async fn a_request_with_large_or_many_headers_is_refused_and_a_body_is_not_read() {
     let server = Server::start().await;

@@ -1,4 +1,5 @@
-//! Real Prometheus servers scrape over TLS, with passwords and with client certificates. Who is kept out, `tests/it/web_config` tests.
+//! Real Prometheus servers scrape over TLS, with passwords and with client certificates; who is kept out, `tests/it/web_config` tests. And a
+//! network in which IPv6 and IPv4 are separate.
 
 use serde_json::{Value, json};
 
@@ -51,4 +52,20 @@ async fn prometheus_scrapes_over_tls_with_passwords_and_certificates() {
         let is_so = |result: &Value| array(result).len() == 1;
         prometheus.query_until(&always, is_so).await;
     }
+}
+
+/// The system separates IPv6 and IPv4 in this network, as some distributions do.
+#[tokio::test]
+#[ignore = "needs unshare and ip"]
+async fn a_port_is_open_for_both_versions_of_ip() {
+    let script = "ip link set lo up && echo 1 > /proc/sys/net/ipv6/bindv6only || exit 99; \"$0\" \"$@\" 2>log & \
+        until grep -q listening log; do kill -0 $! || exit 98; done; \"$0\" healthcheck; code=$?; kill $!; exit $code";
+    let exporter = exporter("http://127.0.0.1:9").flag("--web.listen-address", ":10917");
+    let finished = exporter.in_network(script).run().await;
+    let is_healthy = finished.stdout.contains("healthy");
+    assert_eq!(
+        (finished.status, is_healthy),
+        (Some(0), true),
+        "{finished:?}"
+    );
 }

@@ -185,6 +185,12 @@ impl Launch {
         self.wrapped(&["sh", "-c", script])
     }
 
+    /// Runs it from a shell script in a network of its own. Needs to be root or user namespaces.
+    pub(crate) fn in_network(self, script: &str) -> Self {
+        let namespace = if is_root() { "-n" } else { "-rn" };
+        self.wrapped(&["unshare", namespace, "sh", "-c", script])
+    }
+
     /// Runs it as a user without privileges.
     pub(crate) fn unprivileged(self) -> Self {
         let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];

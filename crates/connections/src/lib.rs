@@ -1,4 +1,4 @@
-//! Connections to any peer: when a client is renewed, which proxies it can use, what TLS errors mean, and secrets in files.
+//! Connections to any peer: when a client is renewed, which proxies it can use, whom it trusts, what TLS errors mean, and secrets in files.
 
 mod proxy;
 mod renewed;
@@ -8,7 +8,7 @@ mod tls;
 pub use proxy::check_proxy;
 pub use renewed::{Outcome, Renewed};
 pub use secret::{ReadFile, SecretFile, secret};
-pub use tls::advice;
+pub use tls::{advice, authorities};
 
 use std::error::Error;
 use std::net::IpAddr;

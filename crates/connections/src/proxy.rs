@@ -1,16 +1,26 @@
 //! The proxy that the environment names: the HTTP client passes over one that it cannot use, and connects directly.
 
 use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
 
-/// Checks the proxy for addresses of a scheme, `http` or `https`.
+/// Checks the proxy for an address, unless `NO_PROXY` excepts the address.
 ///
 /// # Errors
 /// Returns an error if the proxy is not an HTTP proxy. The value is not shown: it may contain a password.
-pub fn check_proxy(scheme: &str) -> Result<(), String> {
-    check(scheme, |name| std::env::var(name).ok())
+pub fn check_proxy(address: &str) -> Result<(), String> {
+    check(address, |name| std::env::var(name).ok())
 }
 
-fn check(scheme: &str, env: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+fn check(address: &str, env: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    // By the rules of the HTTP client.
+    let excepted = env("NO_PROXY").or_else(|| env("no_proxy"));
+    let any = Matcher::builder().all("http://proxy");
+    let any = any.no(excepted.unwrap_or_default()).build();
+    let address: Uri = address.parse().unwrap_or_default();
+    if any.intercept(&address).is_none() {
+        return Ok(());
+    }
+    let scheme = address.scheme_str().unwrap_or_default();
     let of_scheme = format!("{scheme}_proxy");
     let names = [
         of_scheme.to_uppercase(),
@@ -46,6 +56,9 @@ mod tests {
             ("https_proxy=HTTPS://user:hush@p", ""),
             ("HTTPS_PROXY=p:3128 ALL_PROXY=socks5://p", ""),
             ("HTTPS_PROXY= http_proxy=socks5://p", ""),
+            ("ALL_PROXY=socks5://p NO_PROXY=.example,10.0.0.0/8", ""),
+            ("ALL_PROXY=socks5://p no_proxy=*", ""),
+            ("ALL_PROXY=socks5://p NO_PROXY=other", "ALL_PROXY: proxies"),
             ("HTTPS_PROXY=socks5://user:hush@p:1", "HTTPS_PROXY: proxies"),
             ("https_proxy=ftp://p", "https_proxy: proxies of ftp "),
             ("all_proxy=socks5h://p", "all_proxy: proxies of socks5h "),
@@ -57,7 +70,9 @@ mod tests {
                 let (_, value) = pairs.clone().find(|(known, _)| *known == name)?;
                 Some(value.to_owned())
             };
-            let error = check("https", env).err().unwrap_or_default();
+            let error = check("https://api.example/v1", env)
+                .err()
+                .unwrap_or_default();
             let is_right = error.starts_with(wrong) && error.is_empty() == wrong.is_empty();
             assert!(is_right && !error.contains("hush"), "{variables}: {error}");
         }

@@ -1,4 +1,8 @@
-//! Advice for TLS errors that name no cause.
+//! The authorities that a peer's certificate may be from, and advice for TLS errors that name no cause.
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 /// A part of an error of rustls or hyper, and what to do about it.
 const ADVICE: [(&str, &str); 5] = [
@@ -23,6 +27,35 @@ const ADVICE: [(&str, &str); 5] = [
         "use a key for P-256, P-384, RSA or Ed25519; P-521 is not supported",
     ),
 ];
+
+/// Reads a bundle of root certificates in PEM. Returns them, and a warning for each that was skipped because it cannot be
+/// read.
+///
+/// # Errors
+/// Returns an error if none can be read.
+pub fn authorities(pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, Vec<String>), String> {
+    let (mut certificates, mut skipped) = (Vec::new(), Vec::new());
+    let sections = CertificateDer::pem_slice_iter(pem).enumerate();
+    for (index, section) in sections {
+        let read = section.map_err(|error| error.to_string());
+        let usable = read.and_then(|certificate: CertificateDer<'static>| {
+            let added = RootCertStore::empty().add(certificate.clone());
+            added.map_err(|error| error.to_string())?;
+            Ok(certificate)
+        });
+        match usable {
+            Ok(certificate) => certificates.push(certificate),
+            Err(error) => {
+                skipped.push(format!("certificate {} cannot be read: {error}", index + 1))
+            }
+        }
+    }
+    match (certificates.is_empty(), skipped.first()) {
+        (false, _) => Ok((certificates, skipped)),
+        (true, Some(error)) => Err(error.clone()),
+        (true, None) => Err("it holds no certificate in PEM form".to_owned()),
+    }
+}
 
 /// Returns what to do about an error, if it is one that does not say so itself.
 pub fn advice(error: &str) -> Option<&'static str> {

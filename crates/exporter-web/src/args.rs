@@ -36,14 +36,13 @@ impl WebArgs {
     /// # Errors
     /// One line that says what cannot be used in the file, or in a file that it names, and what to write instead.
     pub fn config(&self) -> Result<WebConfig, String> {
-        // As in exporter-toolkit, an empty name means no file.
-        match &self.config_file {
-            Some(path) if !path.as_os_str().is_empty() => WebConfig::load(path).map_err(|error| {
-                let path = path.display().to_string();
-                format!("--web.config.file {path:?}: {error}")
-            }),
-            _ => Ok(WebConfig::default()),
-        }
+        let Some(path) = &self.config_file else {
+            return Ok(WebConfig::default());
+        };
+        WebConfig::load(path).map_err(|error| {
+            let path = path.display().to_string();
+            format!("--web.config.file {path:?}: {error}")
+        })
     }
 }
 
@@ -68,7 +67,9 @@ pub fn listen_address(text: &str) -> Result<String, &'static str> {
 fn telemetry_path(text: &str) -> Result<String, &'static str> {
     // A client normalizes it: `/..` is another path, and `//metrics` another host.
     let url = Url::parse("http://localhost").and_then(|base| base.join(text));
-    if !url.is_ok_and(|url| url.path() == text) {
+    // axum takes a part that begins like that for a pattern.
+    let is_pattern = text.contains("/:") || text.contains("/*");
+    if is_pattern || !url.is_ok_and(|url| url.path() == text) {
         return Err("it is not a plain path; write it like /metrics");
     }
     match text == "/" || text == "/-" || text.starts_with("/-/") {
@@ -105,6 +106,8 @@ mod tests {
             ("metrics", "plain path"),
             ("/metrics?x=1", "plain path"),
             ("/{m}", "plain path"),
+            ("/:x", "plain path"),
+            ("/a/*x", "plain path"),
             ("/m\u{e9}", "plain path"),
             ("//metrics", "plain path"),
             ("/a/../-/ready", "plain path"),

@@ -1,8 +1,8 @@
 //! Basic authentication: passwords are checked one at a time off the runtime's threads, and the right ones are cached, so
 //! that a flood of wrong passwords does not stall a scraper.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -16,14 +16,13 @@ use crate::lock;
 /// Locked during a check: bcrypt uses a whole processor, and a second check at a time would leave a small machine none.
 static CHECKING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// The users of a configuration file.
+/// Digests of credentials that were found right, with the hash. So a change of the file that leaves the hash costs no new
+/// check.
+static ALLOWED: Mutex<BTreeSet<Vec<u8>>> = Mutex::new(BTreeSet::new());
+
+/// The bcrypt hash of each user's password.
 #[derive(Default)]
-pub(crate) struct Users {
-    /// The bcrypt hash of each user's password.
-    hashes: BTreeMap<String, String>,
-    /// Digests of credentials that were found right.
-    allowed: Mutex<HashSet<Vec<u8>>>,
-}
+pub(crate) struct Users(BTreeMap<String, String>);
 
 /// Returns user and password of a request (RFC 7617), with a colon between them.
 fn credentials(headers: &HeaderMap) -> Option<String> {
@@ -47,30 +46,29 @@ impl Users {
                 ));
             }
         }
-        Ok(Self {
-            hashes,
-            allowed: Mutex::default(),
-        })
+        Ok(Self(hashes))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.hashes.is_empty()
+        self.0.is_empty()
     }
 
     /// Returns whether a request has the password of a user, or needs none. If the client disconnects, a check that has
     /// begun goes on, and its outcome is cached.
-    pub(crate) async fn allow(self: &Arc<Self>, headers: &HeaderMap) -> bool {
-        let Some(any) = self.hashes.values().next() else {
+    pub(crate) async fn allow(&self, headers: &HeaderMap) -> bool {
+        let Some(any) = self.0.values().next() else {
             return true;
         };
-        let Some(credentials) = credentials(headers) else {
-            return false;
-        };
+        let credentials = credentials(headers).unwrap_or_default();
         let Some((user, password)) = credentials.split_once(':') else {
             return false;
         };
-        let digest = digest(&SHA256, credentials.as_bytes()).as_ref().to_vec();
-        let is_cached = || lock(&self.allowed).contains(&digest);
+        // The password of an unknown user is compared with a hash too: an answer at once would tell which users exist.
+        let exists = self.0.contains_key(user);
+        let hash = self.0.get(user).unwrap_or(any).clone();
+        let text = format!("{hash}\n{credentials}");
+        let checked = digest(&SHA256, text.as_bytes()).as_ref().to_vec();
+        let is_cached = || lock(&ALLOWED).contains(&checked);
         if is_cached() {
             return true;
         }
@@ -79,15 +77,12 @@ impl Users {
         if is_cached() {
             return true;
         }
-        // The password of an unknown user is compared with a hash too: an answer at once would tell which users exist.
-        let exists = self.hashes.contains_key(user);
-        let hash = self.hashes.get(user).unwrap_or(any).clone();
-        let (users, password) = (self.clone(), password.to_owned());
+        let password = password.to_owned();
         let check = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let is_right = bcrypt::verify(password, &hash).unwrap_or(false) && exists;
             if is_right {
-                lock(&users.allowed).insert(digest);
+                lock(&ALLOWED).insert(checked);
             }
             is_right
         });

@@ -1,13 +1,13 @@
 //! `--web.config.file`: TLS, client certificates, basic auth and headers, in the format of Prometheus' exporter-toolkit.
 //!
-//! The file and those it names are read again once a second. Files that cannot be used leave those before in force.
+//! The file and those it names are read again once a second. Files that cannot be used, or that protect less, leave those
+//! before in force.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -21,8 +21,8 @@ use crate::{lock, read_file};
 /// The time between two readings of the files.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// How long files have to be the same after a change.
-const SETTLING: Duration = Duration::from_millis(200);
+/// Why a change is refused that would open a server.
+const WEAKER: &str = "it removes TLS, client certificates or all users, which takes a restart";
 
 /// A web configuration file and what it says at present; every clone is the same handle. The default is no file, which asks
 /// for nothing.
@@ -43,7 +43,7 @@ struct Shared {
 pub(crate) struct Current {
     pub(crate) tls: Option<Tls>,
     pub(crate) headers: HeaderMap,
-    pub(crate) users: Arc<Users>,
+    pub(crate) users: Users,
 }
 
 /// The file, as it is written.
@@ -120,19 +120,27 @@ impl Current {
             .map_err(|error| format!("cannot read the file: {error}"))?;
         let sections = Sections::parse(&text)?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let tls = match &sections.tls_server_config {
-            Some(section) => Some(section.load(|name| read(&directory.join(name)))?),
-            None => None,
-        };
+        let load = |section: TlsSection| section.load(|name| read(&directory.join(name)));
+        let tls = sections.tls_server_config.map(load).transpose()?;
         let http = sections.http_server_config.unwrap_or_default();
         Ok(Self {
             tls,
             headers: http.headers()?,
-            users: Users::new(sections.basic_auth_users.unwrap_or_default())?.into(),
+            users: Users::new(sections.basic_auth_users.unwrap_or_default())?,
         })
     }
 
+    /// Returns whether this protects less than what was before: a file that is emptied by mistake must not open a server.
+    fn is_weaker(&self, before: &Self) -> bool {
+        let client_auth = |of: &Self| of.tls.as_ref().map(|tls| tls.client_auth);
+        let loses_users = self.users.is_empty() && !before.users.is_empty();
+        client_auth(self) < client_auth(before) || loses_users
+    }
+
     fn log(&self, path: &Path) {
+        if self.tls.is_none() && self.users.is_empty() && self.headers.is_empty() {
+            tracing::warn!(file = %path.display(), "the web configuration is empty, so everybody can read the metrics");
+        }
         tracing::info!(
             file = %path.display(),
             tls = self.tls.is_some(),
@@ -175,31 +183,25 @@ impl WebConfig {
     pub fn reload(&self) {
         let Some(path) = &self.0.path else { return };
         let mut last = lock(&self.0.content);
-        let read = || {
-            let mut content = Vec::new();
-            let read = Current::read(path, &mut content);
-            (content, read)
-        };
-        let (content, _) = read();
+        let mut content = Vec::new();
+        let next = Current::read(path, &mut content);
         if *last == content {
             return;
         }
-        // A file that is being written looks like a shorter one.
-        thread::sleep(SETTLING);
-        let (again, next) = read();
-        if again != content {
-            return;
-        }
         *last = content;
+        let refuse = |error: &str| {
+            tracing::error!(
+                file = %path.display(), error,
+                "cannot use the changed web configuration; the previous one stays in force"
+            );
+        };
         match next {
+            Ok(next) if next.is_weaker(&self.current()) => refuse(WEAKER),
             Ok(next) => {
                 next.log(path);
                 self.0.current.store(Arc::new(next));
             }
-            Err(error) => tracing::error!(
-                file = %path.display(), %error,
-                "cannot use the changed web configuration; the previous one stays in force"
-            ),
+            Err(error) => refuse(&error),
         }
     }
 

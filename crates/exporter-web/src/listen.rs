@@ -3,7 +3,8 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use tokio::net::{TcpListener, lookup_host};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
 use crate::{Limits, WebArgs, WebConfig};
 
@@ -26,10 +27,6 @@ pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
         let opened = open(address).await;
         sockets.push(opened.map_err(|error| failed(address, error))?);
     }
-    if sockets.is_empty() {
-        let message = "--web.listen-address is empty; give it like :PORT";
-        return Err(io::Error::other(message));
-    }
     Ok(Bound {
         sockets,
         config,
@@ -40,8 +37,8 @@ pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
 /// Opens the first address that can be listened on. As in Go, that is one of IPv4 if a name has both.
 async fn open(address: &str) -> io::Result<TcpListener> {
     if address.starts_with(':') {
-        // The first one includes IPv4. Without IPv6, it is the second.
-        return match TcpListener::bind(format!("[::]{address}")).await {
+        // Without IPv6, every address of IPv4.
+        return match both(address) {
             Err(_) => TcpListener::bind(format!("0.0.0.0{address}")).await,
             bound => bound,
         };
@@ -49,6 +46,16 @@ async fn open(address: &str) -> io::Result<TcpListener> {
     let mut found: Vec<_> = lookup_host(address).await?.collect();
     found.sort_by_key(SocketAddr::is_ipv6);
     TcpListener::bind(&found[..]).await
+}
+
+/// Opens a port on every address of IPv6 and IPv4, also if the system separates them (`net.ipv6.bindv6only`).
+fn both(port: &str) -> io::Result<TcpListener> {
+    let address = format!("[::]{port}").parse().map_err(io::Error::other)?;
+    let socket = TcpSocket::new_v6()?;
+    SockRef::from(&socket).set_only_v6(false)?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(1024)
 }
 
 /// Returns an error of the same kind that says what to do about it.
@@ -79,11 +86,10 @@ impl Bound {
         if address.ip().is_unspecified() {
             address.set_ip(Ipv4Addr::LOCALHOST.into());
         }
-        let tls = if self.config.current().tls.is_some() {
-            "s"
-        } else {
-            ""
+        let scheme = match self.config.current().tls {
+            Some(_) => "https",
+            None => "http",
         };
-        Some(format!("http{tls}://{address}"))
+        Some(format!("{scheme}://{address}"))
     }
 }

@@ -29,9 +29,9 @@ pub(crate) struct TlsSection {
     min_version: MinVersion,
 }
 
-/// `client_auth_type`, by its names in Go.
-#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
-enum ClientAuth {
+/// `client_auth_type`, by its names in Go, the weakest first.
+#[derive(Clone, Copy, Default, Deserialize, PartialEq, PartialOrd)]
+pub(crate) enum ClientAuth {
     #[default]
     #[serde(rename = "NoClientCert")]
     Off,
@@ -53,6 +53,7 @@ enum MinVersion {
 /// TLS as the file asks for it.
 pub(crate) struct Tls {
     pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client_auth: ClientAuth,
     /// When the first certificate of the chain expires.
     pub(crate) not_after: Option<SystemTime>,
 }
@@ -122,10 +123,9 @@ impl TlsSection {
         let key = PrivateKeyDer::from_pem_slice(&pem("key_file", &self.key_file)?).map_err(|_| {
             error("key_file", "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used")
         })?;
-        let authority = match &self.client_ca_file {
-            Some(name) => Some(pem("client_ca_file", name)?),
-            None => None,
-        };
+        let authority = self.client_ca_file.as_ref();
+        let authority = authority.map(|name| pem("client_ca_file", name));
+        let authority = authority.transpose()?;
         let versions = match self.min_version {
             MinVersion::Tls12 => rustls::ALL_VERSIONS,
             MinVersion::Tls13 => &[&rustls::version::TLS13],
@@ -156,6 +156,7 @@ impl TlsSection {
         server.alpn_protocols.push(b"http/1.1".to_vec());
         Ok(Tls {
             server: server.into(),
+            client_auth: self.client_auth_type,
             not_after: expires,
         })
     }

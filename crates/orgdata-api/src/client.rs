@@ -5,14 +5,15 @@ use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use connections::{Outcome, Renewed, check_proxy};
-use http::header::{ACCEPT, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
+use connections::{Outcome, Renewed, authorities, check_proxy};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use jiff::Timestamp;
 use reqwest::{Certificate, Request, redirect};
+use serde::de::IgnoredAny;
 use tokio::time::Instant;
 use tracing::Instrument;
 use url::Url;
@@ -36,11 +37,17 @@ const ATTEMPTS: u32 = 4;
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const TIMES_IF_LIMITED: u32 = 4;
 
+/// Headers that say with a 0 that a quota is used up.
+const QUOTA: [&str; 2] = ["ratelimit-remaining", "x-ratelimit-remaining"];
+
 /// The header of the key (specification, section 5).
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The maximum size of a page in bytes, after decompression. A larger page is requested again in halves.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
+
+/// The maximum number of header fields of a response: some proxies add one for each of their rules.
+const MAX_HEADERS: usize = 512;
 
 /// The settings of a client.
 #[derive(Clone, Debug)]
@@ -63,14 +70,14 @@ pub struct Settings {
 
 /// Receives a report of each request; the exporter implements it with its metrics.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// A request was sent; its response took `duration` and had `bytes` bytes after decompression.
-    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64);
+    /// A request was sent; its response took this long and had this many bytes after decompression.
+    fn response(&self, _endpoint: Endpoint, _duration: Duration, _bytes: u64) {}
 
     /// A request brought no usable response.
-    fn failure(&self, endpoint: Endpoint, reason: FailureReason);
+    fn failure(&self, _endpoint: Endpoint, _reason: FailureReason) {}
 
     /// A request waited for the rate limit, the API's or ours.
-    fn throttled(&self, waited: Duration);
+    fn throttled(&self, _waited: Duration) {}
 
     /// A response had this head, of any status; `date` is the API's clock.
     fn head(&self, _headers: &HeaderMap, _date: Option<Timestamp>) {}
@@ -113,7 +120,16 @@ impl Client {
     /// Returns an error if the certificates of `ca_file` cannot be read or TLS cannot be set up.
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
         let of = settings.clone();
-        let transport = Renewed::new(move || http_client(&of).map(Transport::Http))?;
+        let warned = Mutex::new(Vec::new());
+        let transport = Renewed::new(move || {
+            let (client, warnings) = http_client(&of)?;
+            let mut warned = warned.lock().unwrap_or_else(PoisonError::into_inner);
+            for warning in warnings.iter().filter(|it| !warned.contains(*it)) {
+                tracing::warn!("{warning}");
+            }
+            *warned = warnings;
+            Ok(Transport::Http(client))
+        })?;
         Ok(Self::with(transport, settings, observer))
     }
 
@@ -325,10 +341,21 @@ impl Client {
         // Invalid UTF-8 is replaced: one odd name must not hide a page.
         let body = String::from_utf8(body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        // The client asks for gzip, and removes the field of what it has decoded.
+        let encoding = header(headers, CONTENT_ENCODING).filter(|it| *it != "identity");
+        let encoded = encoding.map(|it| {
+            format!(
+                "the answer is in {it}, which was not asked for; check what is in front of the API"
+            )
+        });
         let failed = |body| Failed {
             status: status.as_u16(),
             content_type: header(headers, CONTENT_TYPE).unwrap_or("without a content type"),
             retry_after,
+            is_quota: QUOTA
+                .iter()
+                .any(|name| headers.get(*name).is_some_and(|it| it == "0")),
+            encoded: encoded.as_deref(),
             body,
             secrets: &secrets,
         };
@@ -373,28 +400,28 @@ fn outcome<P>(status: Option<u16>, result: &Result<P, ApiError>) -> Outcome {
     }
 }
 
-/// Returns an HTTP client that follows no redirects.
-fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
+/// Returns an HTTP client that follows no redirects, and what is wrong with its settings without preventing it.
+fn http_client(settings: &Settings) -> Result<(reqwest::Client, Vec<String>), String> {
+    let mut warnings = Vec::new();
     let mut builder = reqwest::Client::builder();
     if settings.base_url.is_loopback() {
         // The key may go to this machine in plain text, but not through a proxy.
         builder = builder.no_proxy();
     } else {
-        check_proxy(settings.base_url.scheme())?;
+        check_proxy(&settings.base_url.to_string())?;
     }
     builder = match &settings.ca_file {
         // No certificate is checked, so the system needs no roots.
         _ if settings.base_url.scheme() != "https" => builder.tls_certs_only([]),
         Some(path) => {
-            let wrong = |problem| format!("--api.ca-file: {}: {problem}", path.display());
+            let wrong = |problem: String| format!("--api.ca-file: {}: {problem}", path.display());
             let pem = (settings.read_file)(path)
                 .map_err(|error| wrong(format!("cannot read it: {error}")))?;
-            let certificates =
-                Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error_chain(&error)))?;
-            if certificates.is_empty() {
-                return Err(wrong("it holds no certificate in PEM form".to_owned()));
-            }
-            builder.tls_certs_merge(certificates)
+            let (certificates, skipped) = authorities(&pem).map_err(wrong)?;
+            warnings.extend(skipped.into_iter().map(wrong));
+            let certificates = certificates.iter().map(|it| Certificate::from_der(it));
+            let certificates: Result<Vec<_>, _> = certificates.collect();
+            builder.tls_certs_merge(certificates.map_err(|error| wrong(error_chain(&error)))?)
         }
         None => builder,
     };
@@ -403,9 +430,11 @@ fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
         .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
         // A connection that goes silent concerns one request.
         .http1_only()
+        .http1_max_headers(MAX_HEADERS)
         // The key goes to one host only. A redirect is an error that names its target.
         .redirect(redirect::Policy::none())
         .build()
+        .map(|client| (client, warnings))
         .map_err(|error| {
             let error = error_chain(&error);
             format!("cannot set up TLS: {error}; install the system's root certificates (ca-certificates), or set --api.ca-file")
@@ -427,6 +456,8 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, ApiError>
         match response.chunk().await {
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),
+            // Some servers end TLS, or the connection, without saying so.
+            Err(_) if serde_json::from_slice::<IgnoredAny>(&body).is_ok() => return Ok(body),
             Err(_) => {
                 let message = format!("the answer was cut off after {} bytes", body.len());
                 return Err(ApiError::new(R::Malformed, message));
@@ -438,6 +469,9 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, ApiError>
     if is_success { Err(too_large) } else { Ok(body) }
 }
 
+/// The beginning of an error of the HTTP client about a proxy.
+const TUNNEL: &str = "tunnel error: ";
+
 /// Returns why there is no connection, and what to do if that is known.
 fn not_connected(error: reqwest::Error) -> ApiError {
     let url = error.url();
@@ -448,6 +482,16 @@ fn not_connected(error: reqwest::Error) -> ApiError {
         false => "the connection broke before an answer".to_owned(),
     };
     // The libraries in between only say that there was an error.
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    let tunnel = causes.find(|cause| cause.to_string().starts_with(TUNNEL));
+    if let Some(error) = tunnel {
+        let cause = error_chain(error);
+        let text = format!(
+            "the proxy opened no tunnel to {host}, port {port}: {}; check HTTPS_PROXY, and that the proxy answers CONNECT with status 200",
+            cause.trim_start_matches(TUNNEL)
+        );
+        return ApiError::new(R::Connect, text);
+    }
     let causes = std::iter::successors(error.source(), |&error| error.source());
     let cause = causes
         .last()

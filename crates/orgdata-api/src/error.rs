@@ -39,7 +39,7 @@ crate::labels! {
         Forbidden => "forbidden",
         /// HTTP 401 or 403 with another body: a proxy, a firewall or an allow list in front of the API refuses.
         Blocked => "blocked",
-        /// HTTP 429, or the API asked for a pause that has not ended.
+        /// HTTP 429, or 403 for a quota, or the API asked for a pause that has not ended.
         RateLimited => "rate_limited",
         /// HTTP 5xx (specification, section 7.1), whatever its body.
         ServerError => "server_error",
@@ -58,6 +58,10 @@ pub(super) struct Failed<'a> {
     pub(super) status: u16,
     pub(super) content_type: &'a str,
     pub(super) retry_after: Option<Duration>,
+    /// Whether a header says that a quota is used up.
+    pub(super) is_quota: bool,
+    /// That the body is in an encoding that nobody asked for.
+    pub(super) encoded: Option<&'a str>,
     pub(super) body: &'a str,
     /// The key, which some APIs repeat when they reject it.
     pub(super) secrets: &'a [&'a str],
@@ -122,6 +126,8 @@ impl ApiError {
             failed.media_type()
         );
         let (reason, problem) = match failed.status {
+            429 => (R::RateLimited, ": too many requests"),
+            403 if failed.is_limit() => (R::RateLimited, ": too many requests"),
             401 | 403 if own.is_none() => (R::Blocked, &*blocked),
             401 => (R::Unauthorized, ": the API does not accept the API key"),
             403 => (R::Forbidden, &*lacks),
@@ -130,11 +136,11 @@ impl ApiError {
                 ": nothing is at this address; check --api.base-url",
             ),
             408 | 425 => (R::Timeout, ": the request was not answered in time"),
-            429 => (R::RateLimited, ": too many requests"),
             500..=599 => (R::ServerError, ""),
             _ => (R::Rejected, ""),
         };
-        let words = sanitize(own.as_deref().unwrap_or(failed.body), failed.secrets);
+        let body = failed.encoded.unwrap_or(failed.body);
+        let words = sanitize(own.as_deref().unwrap_or(body), failed.secrets);
         let words = Some(words).filter(|words| !words.is_empty());
         let words = words.map(|words| format!(": {words}"));
         failed.error(reason, &format!("{problem}{}", words.unwrap_or_default()))
@@ -144,10 +150,11 @@ impl ApiError {
     pub(super) fn from_body(failed: &Failed<'_>, why: &str) -> Self {
         let (content_type, start) = (failed.content_type, failed.body.trim_start());
         let is_json = content_type.contains("json") || start.starts_with(['{', '[']);
-        let problem = match is_json && !start.starts_with('<') {
+        let problem = match (failed.encoded, is_json && !start.starts_with('<')) {
+            (Some(encoded), _) => format!(": {encoded}"),
             _ if start.is_empty() => ": the answer is empty".to_owned(),
-            true => format!(": the answer is not a page of this listing: {why}"),
-            false => format!(
+            (None, true) => format!(": the answer is not a page of this listing: {why}"),
+            (None, false) => format!(
                 ": the answer is {content_type} and not JSON, probably from a proxy or a login page: {start}"
             ),
         };
@@ -164,6 +171,12 @@ impl Failed<'_> {
             retry_after: self.retry_after,
             ..ApiError::new(reason, format!("HTTP {}{message}", self.status))
         }
+    }
+
+    /// Returns whether a refusal is for a while only, because of too many requests.
+    fn is_limit(&self) -> bool {
+        let says_so = || self.body.to_ascii_lowercase().contains("rate limit");
+        self.retry_after.is_some() || self.is_quota || says_so()
     }
 
     /// Returns what the API's own JSON says: `message` (specification, section 7.1), or `error` and the issues as they are

@@ -57,7 +57,7 @@ impl Connection {
         if self.is_loopback() {
             builder = builder.no_proxy();
         } else {
-            connections::check_proxy(self.endpoint.scheme())?;
+            connections::check_proxy(self.endpoint.as_str())?;
         }
         if let Some(file) = &self.certificate {
             let roots = reqwest::Certificate::from_pem_bundle(&file.read_pem(self.read_file)?)

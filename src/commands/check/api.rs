@@ -1,352 +1,291 @@
-//! The API: whether it can be reached and accepts the key, its clock and its limits. Sends the requests about its listings.
+//! The API: three pages of audit logs and two of tickets, which also show whether it is as the exporter assumes.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
-use http::header::RETRY_AFTER;
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
 use orgdata_api::{
     ApiError, AuditPage, Client, Endpoint, KEY_VARIABLE, KeySource, Observer, TicketPage,
 };
 
-use super::{Finding, MAX_TIME, Outcome, audit, bad, good, tickets, unknown, warning};
+use super::report::{Level, Outcome, good, warning};
+use crate::audit::Entry;
 use crate::cli::ExporterSettings;
-use crate::util::{counted, lock, shown_duration, shown_wait};
+use crate::ledger::EventId;
+use crate::tickets::{Aggregate, organization};
+use crate::util::{counted, shown_duration};
 
-/// The maximum number of requests to each listing, 25 together.
-const MAX_REQUESTS: [u32; Endpoint::ALL.len()] = [13, 12];
+/// The maximum time for one request, whatever the flags allow the exporter.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// The maximum number of requests that the client sends for a page, if the first ones fail.
-const ATTEMPTS: u32 = 4;
+/// The number of items on a small page.
+const FEW: u32 = 10;
 
-/// How far this machine's clock may be off, and the time of an entry ahead of the API's clock.
-pub(super) const MAX_CLOCK: SignedDuration = SignedDuration::from_mins(2);
+/// The number of times that pages of tickets are compared: if tickets come and go meanwhile, their offsets change.
+const TRIES: u32 = 2;
 
-/// What was found.
-#[derive(Debug, Default)]
-pub(super) struct Api {
-    pub(super) findings: Vec<Finding>,
-    /// The organizations that the entries name, and those that the tickets name.
-    pub(super) organizations: Vec<Vec<i64>>,
-}
+/// How far this machine's clock may be off.
+const MAX_CLOCK: SignedDuration = SignedDuration::from_mins(2);
 
-/// What was found of a listing that can be read.
+/// The number of entries that show an order, or that some are missing: a few may appear late.
+const ENOUGH: usize = 5;
+
+/// What contradicts an assumption about the audit logs, and what follows.
+const LEADS_NOWHERE: &str =
+    "hasMore is true, and endCursor leads to no further entry; ask the API's operators";
+const LEADS_PAST: &str = "endCursor leads past entries, which are missing; ask the API's operators";
+const IDS_DIFFER: &str = "entries have other ids, or another order, in the next response, and may be counted again; ask the API's operators";
+const IDS_REPEAT: &str =
+    "two entries have one id, and the second one is not counted; ask the API's operators";
+const IDS_MISSING: &str = "entries have no id; one that changes is counted again";
+const TIMES_UNREADABLE: &str =
+    "times of entries cannot be read; their records have the time of arrival";
+const OLDEST_FIRST: &str = "the oldest entry comes first, which is not supported";
+const OUTSIDE: &str = "entries are outside --audit.activity-types or --audit.deal-ids, and are dropped; correct these values";
+
+/// What the pages of a listing show.
 #[derive(Debug)]
 pub(super) struct Listing {
-    pub(super) findings: Vec<Finding>,
-    /// The organizations that its first page names.
+    pub(super) outcome: Outcome,
+    /// Something is wrong with this machine's clock.
+    pub(super) clock: Option<Outcome>,
+    /// The organizations that the items name.
     pub(super) organizations: Vec<i64>,
 }
 
-/// Asks the API.
+/// Nobody reads what a client reports.
 #[derive(Debug)]
-pub(super) struct Asker<'a> {
-    client: Client,
-    pub(super) settings: &'a ExporterSettings,
-    seen: Seen,
+struct Unobserved;
+
+/// What is kept of an entry.
+#[derive(Clone, PartialEq)]
+struct Row {
+    id: EventId,
+    has_id: bool,
+    at: Option<Timestamp>,
+    /// It is inside the filters.
+    matches: bool,
 }
 
-/// Why there is no page.
-#[derive(Debug)]
-pub(super) struct Problem {
-    /// The name of the finding if nothing can be read.
-    check: &'static str,
-    outcome: Outcome,
-    /// Its kind, without data of the organization.
-    pub(super) class: String,
-    /// `check` did not wait any longer, or sends no more requests.
-    pub(super) is_own: bool,
-    /// A smaller page may come.
-    pub(super) may_be_size: bool,
+/// Returns the exporter's client, which waits no longer than `check`.
+pub(super) fn client(settings: &ExporterSettings) -> Result<Client, String> {
+    let mut api = settings.api.clone();
+    api.timeout = api.timeout.min(MAX_TIME);
+    Client::new(api, Unobserved)
 }
 
-pub(super) type Asked<T> = Result<T, Problem>;
-
-/// What the responses say beside pages.
-#[derive(Clone, Debug, Default)]
-struct Seen(Arc<Mutex<Heads>>);
-
-#[derive(Debug, Default)]
-struct Heads {
-    requests: [u32; Endpoint::ALL.len()],
-    /// How far the API's clock is ahead of this machine's, in the response in which they differ least.
-    clock: Option<SignedDuration>,
-    /// Header fields about a rate limit.
-    limits: BTreeMap<String, String>,
+/// Reads the newest entries, the next ones by the cursor, and all of these from the top.
+pub(super) async fn audit(client: Client, settings: Arc<ExporterSettings>) -> Listing {
+    let mut listing = Listing::new();
+    if settings.audit.is_none() {
+        return listing;
+    }
+    let pages = async {
+        let top = client.audit_page(FEW, None).await?;
+        listing.clock = clock(top.server_time);
+        let named = top.items().map(|raw| Entry::read(raw).organization_id());
+        listing.organizations = named.flatten().collect();
+        let first = rows(&top, &settings);
+        if first.is_empty() {
+            return Ok(warning(
+                "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
+            ));
+        }
+        let mut next = Vec::new();
+        if let Some(cursor) = &top.end_cursor {
+            next = rows(&client.audit_page(FEW, Some(cursor)).await?, &settings);
+            // The cursor's own entry may be among them.
+            next.retain(|row| !first.contains(row));
+        }
+        let large = rows(&client.audit_page(2 * FEW, None).await?, &settings);
+        let mut wrong = contradictions(&first, &next, &large);
+        if top.has_more && next.is_empty() {
+            wrong.push(LEADS_NOWHERE);
+        }
+        if !wrong.is_empty() {
+            return Ok(warning(wrong.join("; ")).in_json(wrong.join("; ")));
+        }
+        let entries = counted((first.len() + next.len()) as u64, "entry", "entries");
+        let inside = match settings.api.filters.is_empty() {
+            true => "",
+            false => ", inside the filters",
+        };
+        Ok(good(format!(
+            "{entries} on three pages: the same ids in the same order, readable times, newest first{inside}"
+        )))
+    };
+    let outcome = pages.await;
+    listing.outcome =
+        outcome.unwrap_or_else(|error| problem(&error, Endpoint::AuditLogs, &settings));
+    listing
 }
 
-/// Asks about the listings that are on.
-pub(super) async fn check(settings: &ExporterSettings) -> Api {
-    let mut api = Api::default();
-    let asker = match Asker::new(settings) {
-        Ok(asker) => asker,
-        Err(error) => {
-            let outcome = bad(error).in_json("the client cannot be made");
-            api.findings.push(("api", outcome));
-            return api;
+/// Reads the first tickets and the next ones, which begin with the last of these.
+pub(super) async fn tickets(client: Client, settings: Arc<ExporterSettings>) -> Listing {
+    let mut listing = Listing::new();
+    let Some(of_tickets) = &settings.tickets else {
+        return listing;
+    };
+    let keys = |page: &TicketPage| -> Vec<u64> {
+        let mut aggregate = Aggregate::new(of_tickets, page.server_time, 0);
+        page.items().map(|raw| aggregate.add(raw)).collect()
+    };
+    let pages = async {
+        let mut wrong = "";
+        for _ in 0..TRIES {
+            let top = client.ticket_page(FEW, 0).await?;
+            listing.clock = clock(top.server_time).filter(|_| settings.audit.is_none());
+            listing.organizations = top.items().filter_map(organization).collect();
+            let first = keys(&top);
+            let Some(last) = first.last() else {
+                return Ok(good("can be read; there are none"));
+            };
+            let offset = first.len() as u64 - 1;
+            let next = client.ticket_page(FEW, offset).await?;
+            let second = keys(&next);
+            let seen = offset + second.len() as u64;
+            let is_end = second.len() < first.len();
+            wrong = match top.total_count {
+                total if total != next.total_count => "tickets come and go",
+                _ if second.first() != Some(last) => {
+                    "the second page does not begin with the ticket at its offset"
+                }
+                None => "totalCount is missing",
+                Some(total) if total < seen || is_end && total > seen => {
+                    "totalCount is not the number of tickets"
+                }
+                Some(_) => {
+                    let tickets = counted(seen, "ticket", "tickets");
+                    return Ok(good(format!(
+                        "{tickets} on two pages: offset and totalCount are honoured"
+                    )));
+                }
+            };
+        }
+        let so = "the snapshot is published as not consistent: ask the API's operators";
+        Ok(warning(format!("{wrong}; {so}")).in_json(wrong))
+    };
+    let outcome = pages.await;
+    listing.outcome = outcome.unwrap_or_else(|error| problem(&error, Endpoint::Tickets, &settings));
+    listing
+}
+
+fn rows(page: &AuditPage, settings: &ExporterSettings) -> Vec<Row> {
+    let rows = page.items().map(|raw| {
+        let entry = Entry::read(raw);
+        Row {
+            id: entry.id,
+            has_id: entry.id_text().is_some(),
+            at: entry.created_at,
+            matches: entry.matches(&settings.api.filters),
+        }
+    });
+    rows.collect()
+}
+
+/// Returns what contradicts the exporter's assumptions, in the entries of two small pages and those of a large one. Some may have come
+/// meanwhile, also below others.
+fn contradictions(first: &[Row], next: &[Row], large: &[Row]) -> Vec<&'static str> {
+    let has = |rows: &[Row], id| rows.iter().any(|row| row.id == id);
+    let common = |of: &[Row], with: &[Row]| -> Vec<EventId> {
+        let ids = of.iter().map(|row| row.id);
+        ids.filter(|id| has(with, *id)).collect()
+    };
+    let small = [first, next].concat();
+    let is_moved = common(&small, large) != common(large, &small);
+    // After very many new entries, nothing is in both.
+    let is_renamed =
+        common(&small, large).is_empty() && large.iter().any(|row| row.at == first[0].at);
+    // A page may be capped.
+    let end = first.last().map(|row| row.id);
+    let below = large.iter().skip_while(|row| Some(row.id) != end).skip(1);
+    let unknown = below.filter(|row| !has(next, row.id)).count();
+    let leads_past = unknown >= ENOUGH && common(next, large).is_empty();
+    let ids: BTreeSet<EventId> = large.iter().map(|row| row.id).collect();
+    let times: Vec<Timestamp> = large.iter().filter_map(|row| row.at).collect();
+    let rises = times.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    let falls = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    let any = |is_so: fn(&Row) -> bool| large.iter().any(is_so);
+    let all = [
+        (leads_past, LEADS_PAST),
+        (is_moved || is_renamed, IDS_DIFFER),
+        (ids.len() < large.len(), IDS_REPEAT),
+        (any(|row| !row.has_id), IDS_MISSING),
+        (any(|row| row.at.is_none()), TIMES_UNREADABLE),
+        (rises > falls && rises >= ENOUGH, OLDEST_FIRST),
+        (any(|row| !row.matches), OUTSIDE),
+    ];
+    let wrong = all.into_iter().filter(|(is_so, _)| *is_so);
+    wrong.map(|(_, text)| text).collect()
+}
+
+/// Compares this machine's clock with the API's.
+fn clock(api: Timestamp) -> Option<Outcome> {
+    let ahead = api.duration_since(Timestamp::now());
+    let by = shown_duration(ahead.unsigned_abs());
+    let way = if ahead.is_negative() {
+        "ahead of"
+    } else {
+        "behind"
+    };
+    let said = format!(
+        "this machine's is {by} {way} the API's, and the exporter uses the earlier one; correct it, for example with NTP"
+    );
+    (ahead.abs() > MAX_CLOCK).then(|| warning(said))
+}
+
+/// Says what to do about a request that failed.
+fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) -> Outcome {
+    let (said, reason) = (error.to_string(), error.reason());
+    let place = match &settings.api.key {
+        KeySource::File(path) => format!("the file {}", path.display()),
+        KeySource::Value(_) => format!("the variable {KEY_VARIABLE}"),
+    };
+    let new_key = format!(
+        "; create a key that has {} in the API's settings, under API keys, and put it into {place}, or do without: --{}.enabled=false",
+        endpoint.scope(),
+        endpoint.as_str().trim_end_matches("-logs")
+    );
+    let advice = match reason {
+        R::Timeout | R::RateLimited => "; the exporter would try again, for as long as it takes",
+        R::Unauthorized | R::Forbidden => &new_key,
+        R::Rejected if matches!(error.status(), Some(400 | 422)) => {
+            "; correct what it names, most likely one of the --audit filters"
+        }
+        R::ServerError => "; the API itself fails: ask its operators",
+        R::Key => "; put the key into it, on one line, readable for this user",
+        // The message itself says what to do.
+        R::Blocked => "",
+        R::Rejected | R::Connect if said.contains("; ") => "",
+        _ => {
+            "; check --api.base-url (give the URL before /v1), --api.ca-file, and any proxy, firewall or login page in between"
         }
     };
-    let (audit, tickets) = tokio::join!(
-        async { Some(audit::ask(&asker, settings.audit.as_ref()?).await) },
-        async { Some(tickets::ask(&asker, settings.tickets.as_ref()?).await) },
-    );
-    let (mut scopes, mut problems) = (Vec::new(), Vec::new());
-    for (endpoint, listing) in Endpoint::ALL.into_iter().zip([audit, tickets]) {
-        match listing {
-            None => api.findings.push((endpoint.as_str(), good("off"))),
-            Some(Err(problem)) => problems.push((endpoint, problem)),
-            Some(Ok(listing)) => {
-                scopes.push(endpoint.scope());
-                api.findings.extend(listing.findings);
-                api.organizations.push(listing.organizations);
-            }
-        }
-    }
-    if scopes.is_empty() {
-        // One that both listings have is named once.
-        problems.dedup_by(|other, first| other.1.class == first.1.class);
-        let findings = problems
-            .into_iter()
-            .enumerate()
-            .map(|(index, (endpoint, problem))| {
-                let is_first = index == 0;
-                let check = if is_first {
-                    problem.check
-                } else {
-                    endpoint.as_str()
-                };
-                (check, problem.outcome)
-            });
-        api.findings.extend(findings);
-        return api;
-    }
-    for (endpoint, mut problem) in problems {
-        if problem.check == "key" {
-            let group = endpoint.as_str().trim_end_matches("-logs");
-            let without = format!(", or do without: --{group}.enabled=false");
-            problem.outcome.said += &without;
-        }
-        api.findings.push((endpoint.as_str(), problem.outcome));
-    }
-    let answers = good(format!("{} answers", settings.api.base_url)).in_json("answers");
-    let accepted = format!("accepted for {}", scopes.join(" and "));
-    let key = good(format!("from {}, {accepted}", asker.place_of_key())).in_json(accepted);
-    api.findings.splice(0..0, [("api", answers), ("key", key)]);
-    api.findings.push(("clock", asker.clock()));
-    api.findings.push(("rate-limit", asker.limits()));
-    api
+    let level = match reason {
+        R::Timeout | R::RateLimited => Level::NotTested,
+        _ => Level::Bad,
+    };
+    let class = match error.status() {
+        Some(status) => format!("HTTP {status}, {}", reason.as_str()),
+        None => reason.as_str().to_owned(),
+    };
+    Outcome::new(level, said + advice).in_json(class)
 }
 
-// === impl Asker ===
+// === impl Listing ===
 
-impl<'a> Asker<'a> {
-    /// Returns an asker with the exporter's client.
-    fn new(settings: &'a ExporterSettings) -> Result<Self, String> {
-        let mut api = settings.api.clone();
-        api.timeout = api.timeout.min(MAX_TIME);
-        let seen = Seen::default();
-        Ok(Self {
-            client: Client::new(api, seen.clone())?,
-            settings,
-            seen,
-        })
-    }
-
-    /// Requests a page of audit logs.
-    pub(super) async fn audit(&self, limit: u32, before: Option<&str>) -> Asked<AuditPage> {
-        let page = self.client.audit_page(limit, before);
-        self.ask(Endpoint::AuditLogs, page).await
-    }
-
-    /// Requests a page of tickets.
-    pub(super) async fn tickets(&self, limit: u32, offset: u64) -> Asked<TicketPage> {
-        let page = self.client.ticket_page(limit, offset);
-        self.ask(Endpoint::Tickets, page).await
-    }
-
-    async fn ask<T>(
-        &self,
-        endpoint: Endpoint,
-        page: impl Future<Output = Result<T, ApiError>>,
-    ) -> Asked<T> {
-        let most = MAX_REQUESTS[endpoint as usize];
-        if lock(&self.seen.0).requests[endpoint as usize] + ATTEMPTS > most {
-            return Err(Problem::own(format!(
-                "check sends at most {most} requests to it"
-            )));
-        }
-        page.await.map_err(|error| self.problem(&error))
-    }
-
-    /// Says what to do about a request that failed.
-    fn problem(&self, error: &ApiError) -> Problem {
-        let (said, reason, whole) = (error.to_string(), error.reason(), self.settings.api.timeout);
-        if reason == R::Timeout && error.status().is_none() && whole > MAX_TIME {
-            return Problem::own(format!(
-                "no answer within {}, the longest that check waits; the exporter waits for --api.timeout ({})",
-                shown_duration(MAX_TIME),
-                shown_duration(whole)
-            ));
-        }
-        let mut class = match error.status() {
-            Some(status) => format!("HTTP {status}, {}", reason.as_str()),
-            None => reason.as_str().to_owned(),
-        };
-        let asked = error.retry_after().map(shown_wait);
-        let asked = asked.map_or(String::new(), |wait| format!(", asked to wait {wait}"));
-        class += &asked;
-        let advice = match reason {
-            R::Key => "put the key into it, on one line, readable for this user",
-            R::Unauthorized | R::Forbidden => &self.advice_about_key(),
-            R::Rejected if matches!(error.status(), Some(400 | 422)) => {
-                "correct what it names, most likely one of the --audit filters"
-            }
-            R::RateLimited | R::TooLarge => {
-                "the exporter waits, or requests smaller pages, and continues: lower --api.max-requests-per-second or --api.page-size if it lasts"
-            }
-            R::ServerError => {
-                "the API itself fails: ask its operators; the exporter continues once it works"
-            }
-            // The message itself says what to do.
-            R::Blocked => "",
-            R::Rejected | R::Connect if said.contains("; ") => "",
-            _ => {
-                "check --api.base-url (give the URL before /v1), --api.ca-file, and any proxy, firewall or login page in between"
-            }
-        };
-        let separator = if advice.is_empty() { "" } else { "; " };
-        let said = format!("{said}{asked}{separator}{advice}");
-        let is_key = [R::Key, R::Unauthorized, R::Forbidden].contains(&reason);
-        let is_limit = [R::RateLimited, R::TooLarge].contains(&reason);
-        let sizes = [
-            R::Timeout,
-            R::ServerError,
-            R::Rejected,
-            R::Malformed,
-            R::TooLarge,
-        ];
-        Problem {
-            check: if is_key { "key" } else { "api" },
-            outcome: if is_limit { warning(said) } else { bad(said) }.in_json(&class),
-            class,
-            is_own: false,
-            may_be_size: sizes.contains(&reason),
-        }
-    }
-
-    fn advice_about_key(&self) -> String {
-        let settings = self.settings;
-        let are_on = [settings.audit.is_some(), settings.tickets.is_some()];
-        let scopes = Endpoint::ALL.into_iter().zip(are_on);
-        let scopes = scopes.filter_map(|(endpoint, is_on)| is_on.then_some(endpoint.scope()));
-        format!(
-            "create a key that has {} in the API's settings, under API keys, and put it into {}",
-            scopes.collect::<Vec<_>>().join(" and "),
-            self.place_of_key()
-        )
-    }
-
-    fn place_of_key(&self) -> String {
-        match &self.settings.api.key {
-            KeySource::File(path) => format!("the file {}", path.display()),
-            KeySource::Value(_) => format!("the variable {KEY_VARIABLE}"),
-        }
-    }
-
-    /// Returns how far the API's clock is ahead of this machine's, if the responses say so.
-    pub(super) fn clock_ahead(&self) -> Option<SignedDuration> {
-        lock(&self.seen.0).clock
-    }
-
-    /// Compares this machine's clock with the API's.
-    fn clock(&self) -> Outcome {
-        let Some(ahead) = self.clock_ahead() else {
-            return unknown("cannot tell: no response has a Date");
-        };
-        let by = shown_duration(ahead.unsigned_abs());
-        if ahead.abs() <= MAX_CLOCK {
-            return good(format!(
-                "holds: this machine's and the API's differ by {by}"
-            ));
-        }
-        let way = if ahead.is_negative() {
-            "ahead of"
-        } else {
-            "behind"
-        };
-        warning(format!(
-            "does not hold: this machine's clock is {by} {way} the API's, and the exporter uses the earlier one; correct it, for example with NTP"
-        ))
-    }
-
-    /// Names the header fields about a rate limit.
-    fn limits(&self) -> Outcome {
-        let heads = lock(&self.seen.0);
-        let limits = heads.limits.iter();
-        let limits: Vec<String> = limits
-            .map(|(name, value)| format!("{name}: {value}"))
-            .collect();
-        let sent: u32 = heads.requests.iter().sum();
-        let responses = counted(sent.into(), "response", "responses");
-        good(match limits.is_empty() {
-            true => format!("no header field names one in {responses}"),
-            false => format!("named in {responses}: {}", limits.join(", ")),
-        })
-    }
-}
-
-// === impl Problem ===
-
-impl Problem {
-    fn own(said: String) -> Self {
+impl Listing {
+    fn new() -> Self {
         Self {
-            check: "api",
-            outcome: warning(&said),
-            class: said,
-            is_own: true,
-            may_be_size: true,
-        }
-    }
-
-    /// Returns the finding if it ended the questions about a listing.
-    pub(super) fn interrupted(&self, endpoint: Endpoint) -> Finding {
-        let said = format!("{}; the other questions to it were not asked", self.class);
-        (endpoint.as_str(), warning(said))
-    }
-}
-
-// === impl Seen ===
-
-impl Observer for Seen {
-    fn response(&self, endpoint: Endpoint, _: Duration, _: u64) {
-        lock(&self.0).requests[endpoint as usize] += 1;
-    }
-
-    fn failure(&self, _: Endpoint, _: R) {}
-
-    fn throttled(&self, _: Duration) {}
-
-    fn head(&self, headers: &HeaderMap, date: Option<Timestamp>) {
-        let mut heads = lock(&self.0);
-        if let Some(date) = date {
-            let ahead = date.duration_since(Timestamp::now());
-            let least = heads.clock.filter(|least| least.abs() < ahead.abs());
-            heads.clock = Some(least.unwrap_or(ahead));
-        }
-        for (name, value) in headers {
-            let text = name.as_str().replace("rate-limit", "ratelimit");
-            if text.contains("ratelimit") || *name == RETRY_AFTER {
-                // Other values might contain data of the organization.
-                let number = value
-                    .to_str()
-                    .ok()
-                    .and_then(|value| value.parse::<u32>().ok());
-                let value = number.map_or("(not a number)".to_owned(), |number| number.to_string());
-                heads.limits.insert(name.to_string(), value);
-            }
+            outcome: good("off"),
+            clock: None,
+            organizations: Vec::new(),
         }
     }
 }
+
+// === impl Unobserved ===
+
+impl Observer for Unobserved {}

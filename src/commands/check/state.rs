@@ -3,9 +3,8 @@
 use bytesize::ByteSize;
 use tokio::time::timeout;
 
-use super::api::Api;
-use super::port::Holder;
-use super::{Level, MAX_TIME, Outcome, bad, good, warning};
+use super::api::MAX_TIME;
+use super::report::{Level, Outcome, bad, good, not_tested};
 use crate::ledger::{LedgerOptions, Look, OtherOrganization};
 use crate::util::{counted, shown_duration};
 
@@ -26,31 +25,25 @@ pub(super) async fn find(options: &LedgerOptions) -> State {
     let look = tokio::task::spawn_blocking(move || Look::at(&path));
     State::Unknown(match timeout(MAX_TIME, look).await {
         Ok(Ok(Ok(look))) => return State::Seen(look),
-        Ok(Ok(Err(error))) => bad(error).in_json("cannot be used; the text form says why"),
-        Ok(Err(_)) | Err(_) => {
-            let late = format!(
-                "cannot be read within {}, the longest that check waits; check whether its disk hangs, or give --state.path a file on another one",
-                shown_duration(MAX_TIME)
-            );
-            let name = options.shown_path().display();
-            warning(format!("{name} {late}")).in_json(late)
-        }
+        Ok(Ok(Err(error))) => bad(error),
+        Ok(Err(_)) | Err(_) => not_tested(format!(
+            "{} cannot be read within {}; check whether its disk hangs, or give --state.path a file on another one",
+            options.shown_path().display(),
+            shown_duration(MAX_TIME)
+        )),
     })
 }
 
 // === impl State ===
 
 impl State {
-    /// Reports whether another process has the file; `None` if that is not known.
-    pub(super) fn is_locked(&self) -> Option<bool> {
-        match self {
-            Self::Unknown(_) => None,
-            Self::Seen(look) => Some(look.is_locked),
-        }
+    /// Reports whether another process has the file.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self, Self::Seen(look) if look.is_locked)
     }
 
-    /// Says whether the file can be used.
-    pub(super) fn judge(&self, options: &LedgerOptions, holder: &Holder) -> Outcome {
+    /// Says whether the file can be used. `is_port_free` says that no exporter has the addresses.
+    pub(super) fn judge(&self, options: &LedgerOptions, is_port_free: bool) -> Outcome {
         let look = match self {
             Self::Unknown(outcome) => return outcome.clone(),
             Self::Seen(look) => look,
@@ -72,8 +65,8 @@ impl State {
             said += &format!("; {} free on its disk", size(free));
         }
         let (max, mut level) = (options.max_size, Level::Warning);
-        if look.is_locked && *holder == Holder::None {
-            said += "; no exporter answers at --web.listen-address, so it is in use by something else: stop that, or give --state.path another file";
+        if look.is_locked && is_port_free {
+            said += "; nothing listens at --web.listen-address, so it is in use by something else: stop that, or give --state.path another file";
         } else if look.room.is_some_and(|room| room < max) {
             said += &format!(
                 "; that is less than --state.max-size ({}) may need: free some space, or lower it",
@@ -83,41 +76,32 @@ impl State {
             level = Level::Good;
         }
         let name = options.shown_path().display();
-        Outcome::new(level, format!("{name} {said}")).in_json(said)
+        Outcome::new(level, format!("{name} {said}"))
     }
 
     /// Compares the organizations of what the key can read with each other and with that of the file. `None` if nothing names one.
-    pub(super) fn organization(&self, api: &Api) -> Option<Outcome> {
-        let content = match self {
+    pub(super) fn organization(&self, organizations: &[Vec<i64>]) -> Option<Outcome> {
+        let stored = match self {
+            Self::Seen(look) => look.content.as_ref().and_then(|it| it.organization.clone()),
             Self::Unknown(_) => None,
-            Self::Seen(look) => look.content.as_ref(),
         };
-        let stored = content.and_then(|content| content.organization.clone());
         let mut expected = stored.clone();
-        let named = api.organizations.iter().filter(|named| !named.is_empty());
+        let named = organizations.iter().filter(|named| !named.is_empty());
         for named in named.clone() {
             match OtherOrganization::check(named, expected.as_deref()) {
                 Ok(found) => expected = found.map(|id| id.to_string()),
-                Err(error) if stored.is_some() => {
-                    let anonymous = "the key belongs to another one than the state file";
-                    return Some(bad(error).in_json(anonymous));
-                }
+                Err(error) if stored.is_some() => return Some(bad(error)),
                 Err(OtherOrganization { found, expected }) => {
-                    let anonymous = "entries and tickets belong to different ones";
-                    let said = format!(
+                    return Some(bad(format!(
                         "entries belong to {expected} and tickets to {found}; ask the API's operators"
-                    );
-                    return Some(bad(said).in_json(anonymous));
+                    )));
                 }
             }
         }
-        let expected = expected.filter(|_| named.count() > 0)?;
-        Some(match stored {
-            Some(_) => {
-                let same = "the same for the key and the state file";
-                good(format!("{expected}, {same}")).in_json(same)
-            }
-            None => good(expected).in_json("one"),
-        })
+        let id = expected.filter(|_| named.count() > 0)?;
+        Some(good(match stored {
+            Some(_) => format!("{id}, the same for the key and the state file"),
+            None => id,
+        }))
     }
 }

@@ -180,7 +180,7 @@ impl Verify {
         (flags.audit.enabled, flags.tickets.enabled) = (true, false);
         flags.web.config_file = None;
         let settings = ExporterSettings::resolve(&flags, &cli::variable);
-        let settings = settings.map_err(Failure::in_settings)?;
+        let settings = settings.map_err(Failure::of_settings)?;
         let (excluded, privacy) = match settings.audit {
             Some(audit) => (audit.excluded, audit.privacy),
             None => Default::default(),

@@ -22,10 +22,14 @@ async fn its_answer_is_shown_with_what_to_do() {
         ("grpc", status(Code::Unauthenticated), "warning: HEADERS"),
         ("grpc", status(Code::Unimplemented), "warning: pipeline"),
         ("grpc", status(Code::Unavailable), "warning: at present"),
-        (HTTP, Reply::Silence, "warning: no answer within 2s"),
+        (HTTP, Reply::Silence, "not tested: no answer within 2s"),
         // It is there.
-        ("grpc", status(Code::InvalidArgument), "good: is there"),
-        (HTTP, Reply::Accept, "good: over http/protobuf accepts"),
+        ("grpc", status(Code::InvalidArgument), "good: it is there"),
+        (
+            HTTP,
+            Reply::Accept,
+            "good: over http/protobuf accepts log records",
+        ),
     ] {
         let peer = peer(protocol, LIMIT).await;
         peer.reply(reply);

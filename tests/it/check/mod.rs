@@ -42,20 +42,20 @@ async fn service() -> Running {
     spawn(organization()).await
 }
 
-/// Runs it and asserts what is found, written as `level check: words | other words`. If that is a warning or bad, nothing else is, and the exit
-/// status is that of its level; else nothing is wrong. If it is empty, nothing is wrong.
+/// Runs it and asserts what is found, written as `level check: words | other words`. If that is not good, all else is, and the exit status is that
+/// of its level. If it is empty, all is good.
 async fn expect(launch: Launch, expected: &str) -> Checked {
     let finished = launch.run().await;
     let checked = Checked(finished.stdout);
     assert_eq!(finished.stderr, "", "{}", checked.0);
     let (about, words) = expected.split_once(": ").unwrap_or_default();
-    let (level, check) = about.split_once(' ').unwrap_or_default();
+    let (level, check) = about.rsplit_once(' ').unwrap_or_default();
     let status = match level {
-        "bad" => 2,
+        "bad" | "not tested" => 2,
         "warning" => 1,
         _ => 0,
     };
-    let is_wrong = |(level, ..): &(&str, &str, &str)| ["warning", "bad"].contains(level);
+    let is_wrong = |(level, ..): &(&str, &str, &str)| *level != "good";
     let wrong = checked.findings().into_iter().filter(is_wrong).count();
     let found = (finished.status, wrong);
     let wanted = (Some(status), usize::from(status > 0));
@@ -71,13 +71,14 @@ async fn expect(launch: Launch, expected: &str) -> Checked {
 impl Checked {
     /// The findings, each as its level, what it is about, and the rest of the line.
     fn findings(&self) -> Vec<(&str, &str, &str)> {
-        let words = |line| {
-            let (level, rest) = str::split_once(line, ' ')?;
-            let (check, said) = rest.trim_start().split_once(' ')?;
-            let known = ["good", "unknown", "warning", "bad"].contains(&level);
-            known.then(|| (level, check, said.trim_start()))
-        };
-        self.0.lines().filter_map(words).collect()
+        let levels = ["good", "not tested", "warning", "bad"];
+        let lines = self.0.lines().filter_map(|line| {
+            let begins = |level: &&str| line.starts_with(&format!("{level:10}  "));
+            let level = levels.into_iter().find(begins)?;
+            let (check, said) = line[12..].split_once(' ')?;
+            Some((level, check, said.trim_start()))
+        });
+        lines.collect()
     }
 
     /// Asserts that the only line about a thing has this level and contains these words, separated by ` | `.

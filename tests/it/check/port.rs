@@ -1,11 +1,10 @@
-//! The port: free, or held by an exporter that answers.
+//! The port: free, or held by the exporter that has the state file.
 
 use std::path::Path;
 
 use super::{check, expect, service};
 use crate::support::binary::{exporter, free_address};
 use crate::support::http_peer::{Peer, answer};
-use crate::web_config;
 
 #[tokio::test]
 async fn one_that_another_program_has_is_wrong() {
@@ -27,13 +26,10 @@ async fn one_that_another_program_has_is_wrong() {
     }
 }
 
-/// Also if it asks for a password.
 #[tokio::test]
-async fn one_that_an_exporter_has_is_good_if_it_is_the_one_with_the_state_file() {
+async fn one_that_the_exporter_with_the_state_file_has_is_good() {
     let api = service().await;
-    let dir = web_config::directory(&web_config::users(&[("ada", "x")]));
-    let web = format!("--web.config.file={}", dir.path().join("web.yml").display());
-    let launch = exporter(&api.base_url()).on_disk().arg(&web);
+    let launch = exporter(&api.base_url()).on_disk();
     let running = launch.listening().await;
     running.logs("first sync is done").await;
     let address = running.address().to_string();
@@ -42,8 +38,11 @@ async fn one_that_an_exporter_has_is_good_if_it_is_the_one_with_the_state_file()
         launch.flag("--web.listen-address", &address)
     };
     let own = of(&launch.dir().join("state.db"));
-    let own = expect(own, "good port: held by an exporter that answers").await;
+    let own = expect(own, "good port: by an exporter that runs").await;
     own.assert("good", "state", "is in use by another process");
-    let other = "warning port: does not use this state file | --state.path | --web.listen-address";
-    expect(of(Path::new("other.db")), other).await;
+    expect(
+        of(Path::new("other.db")),
+        "bad port: Address already in use",
+    )
+    .await;
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use orgdata_exporter::simulator::{ApiKey, Fields};
 use serde_json::Value;
 
-use super::{check, expect, organization, service};
+use super::{Checked, check, expect, organization, service};
 use crate::support::binary::{KEY, free_address, launch};
 use crate::support::files::{masked, transcript};
-use crate::support::http_peer::{Peer, json};
+use crate::support::http_peer::{Peer, Reply, json};
 use crate::support::service::spawn;
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn json_has_no_ids_names_cursors_addresses_or_query_strings() {
         assert!(document["level"].is_string(), "{shown}");
         for finding in document["findings"].as_array().unwrap() {
             let keys = finding.as_object().unwrap().keys();
-            assert!(keys.eq(["check", "level", "said"]), "{finding}");
+            assert!(keys.eq(["check", "level", "class"]), "{finding}");
         }
         let findings = document["findings"].to_string().to_lowercase();
         let cursors = api.requests().last.into_iter();
@@ -84,11 +84,59 @@ async fn json_has_no_ids_names_cursors_addresses_or_query_strings() {
         for private in private {
             assert!(!findings.contains(&private), "{private} is in {shown}");
         }
-        let settings = document["settings"].to_string().to_lowercase();
-        for private in ["acme", "31337", "127.0.0.1"] {
-            assert!(!settings.contains(private), "{private} is in {shown}");
-        }
     }
+}
+
+/// Wrong flags, wrong variables and what contradicts each other, each in a line of its own.
+#[tokio::test]
+async fn all_wrong_settings_are_reported_at_once() {
+    let launch = check("https://api.example.com/v1")
+        .env("ORGDATA_API_KEY", "")
+        .env("ORGDATA_AUDIT_POLL_INTERVAL", "fast")
+        .env("ORGDATA_TICKETS_ENABLED", "\"false\"")
+        .args(&["--api.page-size", "1001", "--audit.pol-interval=1s"])
+        .args(&["--otlp.redact=a..b", "--metrics.actor-label=hash"])
+        .args(&["--web.config.file=missing.yml"]);
+    let json = launch.clone().arg("--format=json").run().await.stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    for (index, name) in [(0, "ORGDATA_TICKETS_ENABLED"), (2, "--api.page-size")] {
+        assert_eq!(json["findings"][index]["class"], name, "{json}");
+    }
+    let finished = launch.run().await;
+    let checked = Checked(finished.stdout);
+    let found = checked.findings();
+    let lines = [
+        "ORGDATA_TICKETS_ENABLED is in quotes",
+        "fast' for '--audit.poll-interval",
+        "1001' for '--api.page-size",
+        "--audit.pol-interval",
+        "remove /v1",
+        "there is no API key",
+        "'a..b' is not a path",
+        "--metrics.actor-label=hash needs",
+        "--web.config.file \"missing.yml\"",
+    ];
+    for words in lines {
+        let is_it = |(level, check, said): &&(&str, &str, &str)| {
+            (*level, *check) == ("bad", "settings") && said.contains(words)
+        };
+        let count = found.iter().filter(is_it).count();
+        assert_eq!(count, 1, "{words}:\n{}", checked.0);
+    }
+    let ended = (finished.status, finished.stderr.as_str(), found.len());
+    assert_eq!(ended, (Some(2), "", lines.len()), "{}", checked.0);
+}
+
+/// What is known is printed while a peer that does not answer is waited for.
+#[tokio::test]
+async fn a_line_is_printed_when_it_is_known() {
+    let silent = Peer::always(Reply::Held(Vec::new())).await;
+    let mut running = check(&silent.url()).start();
+    let is_known = |line: &str| line.contains("can be created");
+    running.stdout().until("the state file", is_known).await;
+    assert!(running.runs());
+    let known = running.stdout().text();
+    assert!(!known.contains("audit-logs"), "{known}");
 }
 
 #[tokio::test]

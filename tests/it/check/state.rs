@@ -58,16 +58,22 @@ async fn the_file_of_a_stopped_of_a_killed_and_of_a_running_exporter_can_be_used
     assert_eq!(files(), 1);
 
     running(&api.base_url(), &file).await.kill();
+    let log = file.with_extension("db-wal");
+    let left = std::fs::read(&log).unwrap();
     let killed = "good organization: 4711, the same for the key and the state file";
     expect(with_own(), killed).await;
+    assert!(
+        std::fs::read(&log).unwrap() == left,
+        "the next start needs it"
+    );
 
     // It has the file, and its port is another one.
     let running = running(&api.base_url(), &file).await;
     let own = with_own().flag("--web.listen-address", &running.address().to_string());
     let in_use = "good state: is in use by another process; not delivered: 0 log records";
     let own = expect(own, in_use).await;
-    own.assert("good", "port", "held by an exporter that answers");
-    let other = "warning state: no exporter answers at --web.listen-address | --state.path";
+    own.assert("good", "port", "in use, as the state file is");
+    let other = "warning state: nothing listens at --web.listen-address | --state.path";
     expect(with_own(), other).await;
     api.add_events(2);
     let counted = |scrape: &Scrape| scrape.sum("orgdata_audit_events_total") == 2.0;

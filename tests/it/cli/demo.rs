@@ -20,13 +20,16 @@ async fn page(url: &str) -> String {
 async fn two_demos_work_on_one_machine_and_leave_the_state_file_of_an_exporter_alone() {
     // In use by this test, or by another process.
     let _taken = std::net::TcpListener::bind("127.0.0.1:10917");
-    let collector = Peer::grpc(4 << 20).await;
-    // Nothing on this machine is requested through a proxy, not even one that is gone.
+    let (collector, real) = (Peer::grpc(4 << 20).await, Peer::http(4 << 20).await);
+    // Nothing on this machine is requested through a proxy, not even one that is gone. The variables of an exporter, even wrong ones, are not the demo's.
     let one = launch(&["demo"])
         .env("HTTP_PROXY", "http://127.0.0.1:1")
-        .env("ORGDATA_STATE_PATH", "state.db");
+        .env("ORGDATA_STATE_PATH", "state.db")
+        .env("ORGDATA_AUDIT_START", "\"24h\"")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &real.url())
+        .env("ORGDATA_OTLP_ENDPOINT", &real.url());
     let two = launch(&["demo", "--state.path=demo.db", "--web.telemetry-path=/m"])
-        .env("ORGDATA_METRICS_ACTOR_LABEL", "none")
+        .arg("--metrics.actor-label=none")
         .otlp("grpc", &collector.url());
     let states = [one.dir().join("state.db"), two.dir().join("demo.db")];
     let note = |line: &str| line.contains("(port 10917 is in use)");
@@ -47,6 +50,7 @@ async fn two_demos_work_on_one_machine_and_leave_the_state_file_of_an_exporter_a
         assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
     }
     assert_eq!(states.map(|file| file.exists()), [false, true]);
+    assert_eq!(real.taken_ids().len(), 0, "invented events");
 }
 
 /// What README shows of the demo, and the failure that it causes.

@@ -1,5 +1,8 @@
 //! The API key: awaited, rotated, refused without being shown, and never in a log.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
 use orgdata_exporter::simulator::{ApiKey, Config, Running};
 
 use super::{ONE_ENTRY, TICKETS_UP, UP};
@@ -49,6 +52,36 @@ async fn a_key_that_is_mounted_late_or_rotated_works_without_a_restart() {
     assert!(log.contains("HTTP 401"), "{log}");
     for key in ["the-old-key", "the-new-key"] {
         assert!(!log.contains(key) && !page.contains(key), "{log}{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_file_that_all_users_can_read_is_a_warning_unless_it_is_of_a_volume_of_kubernetes() {
+    let api = with_key(ApiKey::scoped(KEY, &["*"])).await;
+    for (name, mode, warnings) in [
+        ("key", 0o644, 1),
+        ("key", 0o640, 0),
+        ("..2026/key", 0o644, 0),
+    ] {
+        let launch = exporter(&api.base_url())
+            .env("ORGDATA_API_KEY", "")
+            .arg("--api.key-file=mounted/key");
+        let mounted = launch.dir().join("mounted");
+        let file = mounted.join(name);
+        std::fs::create_dir_all(file.with_file_name("")).unwrap();
+        std::fs::write(&file, KEY).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        if name != "key" {
+            symlink("..2026", mounted.join("..data")).unwrap();
+            symlink("..data/key", mounted.join("key")).unwrap();
+        }
+        let exporter = launch.start();
+        exporter.logs("listening").await;
+        exporter.until_value(UP, 1.0).await;
+        let count = exporter
+            .stderr()
+            .count("every user of this machine can read");
+        assert_eq!(count, warnings, "{name} {mode:o}");
     }
 }
 

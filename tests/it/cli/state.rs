@@ -1,5 +1,6 @@
 //! The state file: what cannot be opened or is damaged is refused with what to do, and stays.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -66,6 +67,10 @@ async fn a_path_that_looks_like_a_uri_is_a_path_and_others_may_not_read_the_file
     let api = organization().await;
     let name = "file:x.db?mode=memory";
     let launch = exporter(&api.base_url()).flag("--state.path", name);
+    // It was created with another umask.
+    let file = launch.dir().join(name);
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     let mut running = launch.start();
     running.until_value(UP, 1.0).await;
     api.add_events(2);
@@ -213,4 +218,12 @@ async fn damage_ends_the_process_and_the_next_one_until_the_file_is_moved_away()
     let moved = Command::new("sh").arg("-c").arg(command).status();
     assert!(moved.unwrap().success());
     launch.start().until_value(GAPS, 0.0).await;
+}
+
+/// As after a change of `runAsUser`.
+#[tokio::test]
+async fn a_file_of_another_user_is_refused_with_its_owner() {
+    let launch = exporter("http://127.0.0.1:9").unprivileged();
+    let words = "belongs to user 0, and this process runs as user";
+    refused(&launch, "/etc/shadow", 2, words).await;
 }

@@ -10,7 +10,7 @@ use crate::support::binary::{KEY, Launch, client, exporter, launch};
 const URL: &str = "--api.base-url=https://api.example.com";
 
 /// Wrong command lines, and words of their errors, which also name the flag.
-const WRONG: [(&str, &str); 22] = [
+const WRONG: [(&str, &str); 24] = [
     ("dead-letters", "list, replay, drop"),
     ("--audit.poll-interval=fast URL", "fast | 15s"),
     ("--audit.start=yesterday URL", "yesterday | oldest"),
@@ -20,11 +20,16 @@ const WRONG: [(&str, &str); 22] = [
     ("--metrics.actor-label=mail URL", "mail | id, name, hash"),
     ("--metrics.actor-label=hash URL", "--metrics.hash-key-file"),
     ("--web.listen-address=::1 URL", "[::1]:PORT"),
+    ("--web.telemetry-path=/:x URL", "plain path"),
     ("--otlp.redact=contact.email,,a..b URL", "a..b"),
     ("--otlp.protocol=stdout OTLP URL", "--otlp.endpoint"),
     (
         "--otlp.bearer-token-file=missing OTLP URL",
         "cannot read the bearer token file missing",
+    ),
+    (
+        "--otlp.protocol=http URL",
+        "grpc, http/protobuf, stdout | --otlp.protocol",
     ),
     ("", "--api.base-url | https://api.example.com | demo"),
     ("--api.base-url=https://a:hunter2@b", "user"),
@@ -128,6 +133,20 @@ async fn a_wrong_variable_is_named() {
     refused(launch, words).await;
 }
 
+/// Docker's env files keep quotes. A filter with quotes matches nothing, and a state with them is never open.
+#[tokio::test]
+async fn a_variable_in_quotes_is_refused() {
+    for (name, value) in [
+        ("ORGDATA_OTLP_REDACT", "\"contact.email\""),
+        ("ORGDATA_TICKETS_OPEN_STATES", "'OPEN'"),
+        ("ORGDATA_AUDIT_ENABLED", "\"false\""),
+        ("ORGDATA_API_KEY", "'hunter2'"),
+    ] {
+        let words = format!("{name} is in quotes | remove the quotes");
+        refused(with(&[URL]).env(name, value), &words).await;
+    }
+}
+
 #[tokio::test]
 async fn an_empty_variable_is_unset_and_one_without_effect_is_a_warning() {
     let api = organization().await;
@@ -155,14 +174,22 @@ async fn an_empty_variable_is_unset_and_one_without_effect_is_a_warning() {
     refused(without_key, "--api.key-file | ORGDATA_API_KEY").await;
 }
 
+/// With status 1: a restart may find the address, the name or a free port.
 #[tokio::test]
-async fn a_port_in_use_is_named_with_what_to_do() {
+async fn an_address_that_cannot_be_used_now_is_named_with_what_to_do() {
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
-    let flag = format!("--web.listen-address={address}");
-    let words = format!("{address} | in use | --web.listen-address");
-    refused(with(&[URL, "--state.path=:memory:", &flag]), &words).await;
-    refused(with(&["demo", &flag]), &words).await;
+    for (address, why) in [
+        (&*address, "in use"),
+        ("192.0.2.1:10917", "assign"),
+        ("nowhere.invalid:10917", "lookup"),
+    ] {
+        let flag = format!("--web.listen-address={address}");
+        let words = format!("{address} | {why} | --web.listen-address");
+        let launch = with(&[URL, "--state.path=:memory:", &flag]);
+        launch.refused(1, &words).await;
+        with(&["demo", &flag]).refused(1, &words).await;
+    }
     let listen = format!("--listen={address}");
     let words = format!("--listen | {address} | port 0");
     refused(with(&["simulate", &listen]), &words).await;

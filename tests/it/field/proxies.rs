@@ -15,6 +15,16 @@ async fn a_tunnel_to_the_api_is_requested_without_the_key() {
     assert!(!head.to_lowercase().contains("x-api-key"), "{head}");
 }
 
+#[tokio::test]
+async fn a_proxy_that_opens_no_tunnel_is_named_as_the_proxy() {
+    for (status, cause) in [("201 Created", "unsuccessful"), ("407 No", "authorization")] {
+        let proxy = Peer::always(answer(status, &[], "")).await;
+        let exporter = exporter(URL).env("HTTPS_PROXY", &proxy.url()).start();
+        let line = "the proxy opened no tunnel to api.example, port 443 | CONNECT with status 200";
+        exporter.logs(&format!("{line} | {cause}")).await;
+    }
+}
+
 /// The HTTP client would pass over it, and connect directly.
 #[tokio::test]
 async fn a_proxy_that_cannot_be_used_is_refused_at_the_start() {

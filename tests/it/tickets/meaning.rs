@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 
-use orgdata_exporter::tickets::{Group, Scanner, Snapshot};
+use orgdata_exporter::tickets::{Group, MAX_VALUES, OTHER, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{Script, settings, snapshot};
+use super::support::{Script, settings, slice, snapshot};
 
 /// Rows with consecutive ids, each with one more field.
 fn rows<T: Display>(field: &str, values: impl IntoIterator<Item = T>) -> Vec<String> {
@@ -103,6 +103,35 @@ async fn the_settings_say_which_states_are_open() {
     let mut scanner = Scanner::new(settings, Counter::default());
     let (snapshot, _) = scanner.round(&script.client).await.unwrap();
     assert_eq!((snapshot.tickets, snapshot.open_total()), (5, 2));
+}
+
+#[tokio::test]
+async fn a_ticket_that_was_opened_again_and_keeps_its_time_of_closing_is_open() {
+    let snapshot = snapshot(&rows("closedAt", [r#""2026-03-09T12:00:00Z""#])).await;
+    assert_eq!((snapshot.open_total(), snapshot.malformed), (1, 0));
+    assert_eq!(snapshot.flow["BUG"].closed, [0, 0, 0]);
+}
+
+/// One more than have a label of their own.
+#[tokio::test]
+async fn the_types_of_the_last_snapshot_keep_their_labels_if_the_order_changes() {
+    let row = |id| format!(r#"{{"id":{id},"type":"T{id}","state":"OPEN"}}"#);
+    let rows: Vec<String> = (0..=MAX_VALUES).map(row).collect();
+    let script = Script::new(move |request| {
+        let mut rows = rows.clone();
+        if request.number > 0 {
+            rows.reverse();
+        }
+        Ok(slice(&rows, request))
+    });
+    let mut scanner = Scanner::new(settings(100), Counter::default());
+    let mut labels = Vec::new();
+    for _ in 0..2 {
+        let (snapshot, _) = scanner.round(&script.client).await.unwrap();
+        labels.push(snapshot.times.keys().cloned().collect::<Vec<_>>());
+    }
+    assert_eq!(labels[0], labels[1]);
+    assert!(labels[0].iter().any(|label| **label == *OTHER));
 }
 
 #[tokio::test]

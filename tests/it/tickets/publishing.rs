@@ -145,10 +145,48 @@ async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
 #[tokio::test(start_paused = true)]
 async fn a_scan_that_outlives_its_snapshot_is_logged() {
     let log = Captured::begin();
-    let metrics = start(&Script::slow(bugs(0..190)));
+    let metrics = start(&Script::slow(bugs(0..400)));
     after(30 * 60).await;
     assert_eq!(metrics.loops.state(Loop::Tickets).up, Some(true));
     assert_eq!(log.count("took longer than --tickets.max-age"), 1);
-    // A minute is no news.
-    assert_eq!(log.count("the API asks for a pause"), 0);
+}
+
+/// As any other failure does.
+#[tokio::test(start_paused = true)]
+async fn a_pause_in_the_middle_of_a_scan_fails_it_and_the_next_one_begins_after_the_pause() {
+    let log = Captured::begin();
+    let script = Script::new(|request| match request.number {
+        1 => Err(Failure::Pause(100)),
+        _ => Ok(slice(&bugs(0..20), request)),
+    });
+    let metrics = start(&script);
+    let state = || metrics.loops.state(Loop::Tickets).up;
+    after(99).await;
+    assert_eq!((state(), log.count("ticket scan failed")), (Some(false), 1));
+    assert_eq!(script.requests().len(), 2);
+    after(2).await;
+    assert_eq!(state(), Some(true));
+    assert_eq!(script.requests()[2].offset, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_listing_after_a_full_one_is_believed_the_second_time() {
+    let script = Script::new(|request| match request.number {
+        0 | 2 | 3 => Ok(slice(&bugs(0..3), request)),
+        _ => Ok(slice(&[], request)),
+    });
+    let metrics = start(&script);
+    let open = || metrics.tickets.snapshot().map(|shown| shown.open_total());
+    for (seconds, up, shown) in [
+        (1, true, 3),
+        (60, false, 3),
+        (60, true, 3),
+        (60, true, 3),
+        (60, false, 3),
+        (60, true, 0),
+    ] {
+        after(seconds).await;
+        let state = metrics.loops.state(Loop::Tickets).up;
+        assert_eq!((state, open()), (Some(up), Some(shown)));
+    }
 }

@@ -4,7 +4,6 @@ use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
 use super::support::{Failure, Script, bugs, page, round, settings, slice};
-use crate::support::captured::Captured;
 
 #[tokio::test]
 async fn a_listing_without_end_ends() {
@@ -39,8 +38,6 @@ async fn pages_that_do_not_come_are_requested_smaller() {
         // The client tries that again by itself, three times.
         501.. => Err(Failure::Pause(10)),
         251.. => Err(Failure::Silence),
-        // A pause ends the scan as little as before any other page.
-        _ if request.number == 6 => Err(Failure::Pause(60)),
         _ => Ok(slice(&rows, request)),
     });
     let mut scanner = Scanner::new(settings(1000), Counter::default());
@@ -49,8 +46,8 @@ async fn pages_that_do_not_come_are_requested_smaller() {
         requests.map(|request| request.limit).collect()
     };
     scanner.round(&script.client).await.unwrap();
-    let expected = [1000, 1000, 1000, 1000, 125, 500, 62, 62, 250];
-    assert_eq!(limits(0)[..9], expected);
+    let expected = [1000, 1000, 1000, 1000, 125, 500, 62, 250];
+    assert_eq!(limits(0)[..8], expected);
     let first = limits(0).len();
     scanner.round(&script.client).await.unwrap();
     assert_eq!(limits(first)[..3], [500, 62, 250]);
@@ -70,33 +67,6 @@ async fn a_page_that_never_comes_is_requested_three_times_if_it_can_be_smaller()
 
 #[tokio::test(start_paused = true)]
 async fn a_scan_ends_after_six_hours() {
-    let error = round(&Script::slow(bugs(0..4000)), 10).await.0.unwrap_err();
+    let error = round(&Script::slow(bugs(0..8000)), 10).await.0.unwrap_err();
     assert!(error.to_string().contains("6 hours"), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_scan_waits_as_long_as_the_api_asks_and_goes_on_where_it_was() {
-    // A scan has not begun before its first page, and a snapshot disappears after 900 s.
-    for (failing, pause, waits) in [
-        (0, 120, false),
-        (1, 120, true),
-        (1, 900, true),
-        (1, 901, false),
-    ] {
-        let (log, rows) = (Captured::begin(), bugs(0..20));
-        let script = Script::new(move |request| match request.number == failing {
-            true => Err(Failure::Pause(pause)),
-            false => Ok(slice(&rows, request)),
-        });
-        let begun = tokio::time::Instant::now();
-        let result = round(&script, 10).await.0;
-        assert_eq!(result.is_ok(), waits, "{pause} s");
-        assert_eq!(log.count("the API asks for a pause"), usize::from(waits));
-        if waits {
-            let requests = script.requests().into_iter();
-            let pages: Vec<_> = requests.map(|it| (it.limit, it.offset)).collect();
-            assert_eq!(pages[..3], [(10, 0), (10, 9), (10, 9)]);
-            assert_eq!(begun.elapsed().as_secs() / 10, pause / 10);
-        }
-    }
 }

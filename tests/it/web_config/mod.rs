@@ -11,7 +11,9 @@ use std::time::Duration;
 use exporter_web::{Limits, WebConfig};
 use reqwest::{Certificate, Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
+use crate::support::captured::Captured;
 use crate::support::files;
 use crate::web::Server as Running;
 
@@ -129,6 +131,68 @@ async fn only_a_user_with_the_right_password_gets_in() {
     let challenge = "Basic realm=\"metrics\", charset=\"UTF-8\"";
     assert_eq!(response.headers()["www-authenticate"], challenge);
     assert!(!response.text().await.unwrap().contains("orgdata_"));
+}
+
+/// Returns settings that ask clients for a certificate.
+fn required() -> String {
+    let policy = "client_auth_type: RequireAndVerifyClientCert";
+    format!("{TLS}  client_ca_file: ca.pem\n  {policy}\n")
+}
+
+#[tokio::test]
+async fn a_change_that_removes_protection_needs_a_restart() {
+    let alice = users(&[("alice", "right")]);
+    let if_given = required().replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven");
+    for (before, after) in [
+        (alice.clone(), String::new()),
+        (alice.clone(), TLS.to_owned()),
+        (format!("{TLS}{alice}"), alice),
+        (TLS.to_owned(), String::new()),
+        (required(), TLS.to_owned()),
+        (required(), if_given),
+    ] {
+        let log = Captured::begin();
+        let server = Server::start(&before).await;
+        server.write("web.yml", &after);
+        server.config.reload();
+        let refusals =
+            log.count("it removes TLS, client certificates or all users, which takes a restart");
+        assert_eq!(refusals, 1, "{before} to {after}: {:?}", log.lines());
+        let status = server.plain().await;
+        assert!([0, 401].contains(&status), "{before} to {after}: {status}");
+        if after.is_empty() {
+            assert_eq!(Server::start(&after).await.plain().await, 200, "a restart");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_file_is_a_warning_at_the_start() {
+    let log = Captured::begin();
+    let _server = Server::start("").await;
+    tokio::task::yield_now().await;
+    assert_eq!(log.count("the web configuration is empty"), 1);
+}
+
+#[tokio::test]
+async fn a_change_costs_no_new_check_of_a_password_that_has_the_same_hash() {
+    let slow = bcrypt::hash("other", 11).unwrap();
+    let config = users(&[("alice", "right")]) + &format!("  bob: {slow}\n");
+    let server = Server::start(&config).await;
+    assert_eq!(server.ask("/metrics", "alice", "right").await.status(), 200);
+    let headers = "http_server_config:\n  headers:\n    X-A: b\n";
+    server.write("web.yml", config + headers);
+    let url = server.url("http", "/metrics");
+    let mut flood = JoinSet::new();
+    for number in 0..5 {
+        let request = client().build().unwrap().get(&url);
+        flood.spawn(request.basic_auth("bob", Some(number)).send());
+    }
+    let first = flood.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(first.status(), 401);
+    // The others wait for their turns.
+    assert_eq!(server.ask("/metrics", "alice", "right").await.status(), 200);
+    assert!(flood.try_join_next().is_none(), "it waited for the flood");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::peer::{Peer, Reply, answer, json};
+use crate::peer::{Peer, Reply, answer, head, json};
 use crate::support::Subject;
 
 const PAGE: &str = r#"{"items":[ {"id": "a"}, "odd" ,3],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":true,"new":1}"#;
@@ -16,6 +16,13 @@ fn gzip(text: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn a_page_is_a_page_however_it_is_sent() {
     let gzipped = gzip(PAGE.as_bytes());
+    let fields: Vec<String> = (0..150).map(|n| format!("x-rule-{n}: passed")).collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let cut = head("200 OK", &[], PAGE.len() + 9) + PAGE;
+    let without_end = format!(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{PAGE}\r\n",
+        PAGE.len()
+    );
     for (name, reply) in [
         ("no type", answer("200 OK", &[], PAGE)),
         (
@@ -23,6 +30,9 @@ async fn a_page_is_a_page_however_it_is_sent() {
             answer("200 OK", &["content-type: text/plain"], PAGE),
         ),
         ("part", json("206 Partial Content", PAGE)),
+        ("150 fields", answer("200 OK", &fields, PAGE)),
+        ("a wrong length", Reply::Bytes(cut.into())),
+        ("no last chunk", Reply::Bytes(without_end.into())),
         ("spaces", json("200 OK", format!("\n {PAGE} \r\n"))),
         (
             "gzip",

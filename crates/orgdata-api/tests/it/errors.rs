@@ -24,6 +24,10 @@ const CASES: &str = r#"
 403 json {"detail":"No access"} => blocked
 403 json {"message":{"text":"No access"}} => blocked
 403 json {"message":"No acc => blocked
+403 json {"message":"API Rate Limit exceeded"} => rate_limited | too many requests | API Rate Limit exceeded
+403 now {"message":"Slow down"} => rate_limited | too many requests | Slow down
+403 quota {"message":"No quota"} => rate_limited | too many requests | No quota
+403 xquota {"message":"No quota"} => rate_limited | too many requests | No quota
 404 json {"message":"No route"} => rejected | --api.base-url | No route
 418 json {"message":"Short and stout"} => rejected | Short and stout
 408 json {"message":"Too slow"} => timeout | not answered in time | Too slow
@@ -37,6 +41,8 @@ const CASES: &str = r#"
 200 - upstream gone => malformed | login page: upstream gone
 200 - Unknown key demo-key => malformed | Unknown key [secret]
 200 json => malformed | the answer is empty
+200 br JSON => malformed | the answer is in br, which was not asked for
+401 br JSON => blocked | (401, without a content type) | the answer is in br, which was not asked for
 200 json {"items":[{"id":"a => malformed | cut off after 18 bytes
 200 json {"message":"Try later"} => malformed | not a page of this listing | items is missing
 "#;
@@ -76,6 +82,9 @@ async fn failures_are_distinguished_and_say_what_to_do() {
             "json" => &["content-type: application/json"],
             "html" => &["content-type: text/html; charset=utf-8"],
             "now" => &["retry-after: 0"],
+            "quota" => &["ratelimit-remaining: 0"],
+            "xquota" => &["x-ratelimit-remaining: 0"],
+            "br" => &["content-encoding: br"],
             _ => &[],
         };
         let body = reply.next().unwrap_or_default();
@@ -118,7 +127,6 @@ async fn an_answer_that_is_not_whole_takes_a_bounded_time() {
         (drip, "timeout", "no answer within 10s"),
         // The status says enough.
         (Reply::Bytes(begun("401 No")), "blocked", "HTTP 401"),
-        (Reply::Reset(begun("403 No")), "blocked", "HTTP 403"),
         (Reply::Bytes(begun("429 Wait")), "rate_limited", "HTTP 429"),
         (Reply::Held(begun("401 No")), "blocked", "HTTP 401"),
         (flood, "blocked", "HTTP 401"),
