@@ -95,10 +95,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns a configuration in which nothing happens by itself: a manual clock at 2030-01-01, no history, no
+    /// Returns a configuration in which nothing happens by itself: a manual clock at 2026-01-01, which no machine is behind, no history, no
     /// tickets.
     pub fn quiet() -> Self {
-        let start = Timestamp::from_second(1_893_456_000).unwrap_or(Timestamp::UNIX_EPOCH);
+        let start = Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH);
         Self {
             history: 0,
             rate: 0.0,

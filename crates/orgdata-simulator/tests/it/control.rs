@@ -28,7 +28,7 @@ async fn commands_change_the_simulator_and_show_what_is_set() {
         (r#"{"retain":12}"#, "/events", json!(12)),
         (r#"{"entry":{"actorUserId":77}}"#, "/events", json!(13)),
         (r#"{"ticket":{"type":"BUG"}}"#, "/tickets", json!(1)),
-        (r#"{"advance":"1h"}"#, "/now", json!("2030-01-01T01:00:00Z")),
+        (r#"{"advance":"1h"}"#, "/now", json!("2026-01-01T01:00:00Z")),
         (r#"{"rate":10}"#, "/rate", json!(10.0)),
         (
             r#"{"readings":{"page-cap":3}}"#,
