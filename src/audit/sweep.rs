@@ -91,7 +91,7 @@ pub(super) struct Page<'a> {
     /// When it was requested, and when it came, by this machine's clock.
     pub requested_at: Timestamp,
     pub at: Timestamp,
-    /// The ledger keeps no more ids than those of counted entries.
+    /// The ledger has no room for the ids of a catch-up.
     pub is_full: bool,
 }
 

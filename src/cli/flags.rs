@@ -103,11 +103,11 @@ pub struct AuditFlags {
     #[arg(id = "audit.target-emails", long, value_name = "EMAIL")]
     #[arg(value_delimiter = ',', value_parser = values::word)]
     pub target_emails: Vec<String>,
-    /// Time between two passes, which find entries that appeared late
+    /// Time between two re-reads, which find entries that appeared late
     #[arg(id = "audit.reread-interval", long, value_name = "DURATION")]
     #[arg(default_value = "15m", value_parser = values::duration)]
     pub reread_interval: Duration,
-    /// How far a pass reaches back before the last complete pass began
+    /// How far a re-read reaches back before the last complete one began
     #[arg(id = "audit.reread-window", long, value_name = "DURATION")]
     #[arg(default_value = "1h", value_parser = values::duration)]
     pub reread_window: Duration,

@@ -143,8 +143,8 @@ impl Ledger {
             Some(prune) => known::prune(&transaction, prune)?,
             None => Pruned::default(),
         };
-        let is_full = lock(&self.known).is_full();
-        let kept = known::write(&transaction, &commit, is_full)?;
+        let is_crowded = lock(&self.known).is_crowded();
+        let kept = known::write(&transaction, &commit, is_crowded)?;
         let mut labels = match self.labels.take() {
             Some(labels) => labels,
             None => labels(&self.options, &transaction)?.0,

@@ -101,7 +101,7 @@ impl LedgerHandle {
         self.inner.outbox_grew.notify_one();
     }
 
-    /// Reports whether only the ids of counted entries are kept, because there are so many.
+    /// Reports whether there is no room for the ids of a catch-up.
     pub fn is_full_of_ids(&self) -> bool {
         lock(&self.inner.known).is_full()
     }

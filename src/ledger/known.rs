@@ -9,8 +9,11 @@ use rusqlite::{Connection, Row, Transaction, params};
 use super::types::{Commit, Disposition, EventId, NewEntry, Prune, Seen};
 use super::{micros, timestamp};
 
-/// Beyond this number, only the ids of counted entries are kept.
-const MAX_IDS: usize = 2_000_000;
+/// Beyond this number, only the ids of counted entries are kept: not those of a long history.
+const MAX_UNCOUNTED: usize = 2_000_000;
+
+/// There is no room for more than this number. The table in memory has the same size at both.
+const MAX_IDS: usize = 3_000_000;
 
 /// An [`EventId`] that needs no padding beside a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +66,11 @@ impl Known {
     }
 
     /// Reports whether only the ids of counted entries are kept.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.ids.len() >= MAX_UNCOUNTED
+    }
+
+    /// Reports whether there is no room for the ids of a catch-up.
     pub(super) fn is_full(&self) -> bool {
         self.ids.len() >= MAX_IDS
     }
@@ -85,12 +93,12 @@ impl Known {
 pub(super) fn write(
     transaction: &Transaction<'_>,
     commit: &Commit,
-    is_full: bool,
+    is_crowded: bool,
 ) -> rusqlite::Result<Vec<EventId>> {
     let is_counted =
         |entry: &&NewEntry| matches!(entry.disposition, Disposition::Live | Disposition::Late);
     let kept = commit.entries.iter();
-    let kept = kept.filter(|entry| !is_full || is_counted(entry));
+    let kept = kept.filter(|entry| !is_crowded || is_counted(entry));
     let newest = kept.clone().map(|entry| entry.created_at).max();
     let kept: Vec<EventId> = kept.map(|entry| entry.id).collect();
     if let Some(newest) = newest.map(micros) {

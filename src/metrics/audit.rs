@@ -52,7 +52,7 @@ descriptors! {
     NEWEST = "orgdata_audit_newest_event_timestamp_seconds";
     /// Time from the creation of an audit event (createdAt) until it was counted, for events read live.
     DELAY = "orgdata_audit_event_delay_seconds";
-    /// Entries older than the ids that the exporter keeps, which may have been counted before: delivered as log records, not counted.
+    /// Entries that were there before the first sync, or may have been counted before: delivered as log records, not counted.
     BACKDATED = "orgdata_audit_entries_backdated";
     /// Audit events that were not counted, and log records that were not sent, because their activity type is excluded.
     EXCLUDED = "orgdata_audit_entries_excluded" ["from"];
@@ -106,7 +106,7 @@ struct Table {
     counted: u64,
     newest: Option<Timestamp>,
     complete_through: Option<Timestamp>,
-    /// Since when a pass has to complete what a sweep left out.
+    /// Since when it has been behind.
     behind_since: Option<Timestamp>,
     paused: bool,
     /// Id and name, and the host of the API.

@@ -36,7 +36,7 @@ families! {
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
         "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime = OptionalTime::default(),
         /// The log records of all audit log entries that were created up to this time are delivered, in seconds since the
-        /// epoch, except for gaps. Absent before the first sync and the history are complete, up to the end of a time
+        /// epoch, except for gaps. Absent before the first catch-up is done, up to the end of a time
         /// without a collector, and without a collector or the audit loop.
         "orgdata_otlp_delivered_through_timestamp_seconds" => delivered_through: OptionalTime = OptionalTime::default(),
         /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
