@@ -31,7 +31,7 @@ const BATCH: usize = 512;
 const ENCODINGS: u32 = 200_000;
 
 /// At least this share of the floor's speed.
-const OF_THE_FLOOR: f64 = 0.3;
+const OF_THE_FLOOR: f64 = 0.2;
 
 fn main() {
     if std::env::args().any(|argument| argument == support::SERVE) {
