@@ -79,7 +79,7 @@ struct Members<'m, 'a> {
 impl<'a> Entry<'a> {
     /// Reads an entry.
     pub fn read(raw: &'a str) -> Self {
-        let fields = serde_json::from_str::<Object<'_>>(raw).ok();
+        let fields = Object::read(raw);
         let id = match fields.as_ref().and_then(Object::id_text) {
             Some(id) => Self::identity_of(&id),
             None => identity(b"bytes", raw),
@@ -163,11 +163,6 @@ impl<'a> Entry<'a> {
         times.find(|time| (1..=i128::from(i64::MAX)).contains(&time.as_nanosecond()))
     }
 
-    /// Returns its members; `None` if it is not an object.
-    pub(crate) fn into_object(self) -> Option<Object<'a>> {
-        self.fields
-    }
-
     /// Returns who did it; `None` if it does not say so.
     pub fn actor(&self) -> Option<ActorRef> {
         let fields = self.fields.as_ref()?;
@@ -231,10 +226,15 @@ impl<'a> Entry<'a> {
 // === impl Object ===
 
 impl<'a> Object<'a> {
+    /// Reads an entry; `None` if it is not an object.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
     /// Reads an object in an entry; an empty one if it is missing or something else.
     pub(crate) fn nested(raw: Option<&'a RawValue>) -> Self {
-        let object = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        object.unwrap_or_default()
+        raw.and_then(|raw| Self::read(raw.get()))
+            .unwrap_or_default()
     }
 
     /// Returns its id.

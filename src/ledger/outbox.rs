@@ -21,8 +21,15 @@ use super::{LedgerError, micros, schema, timestamp};
 /// Records wait this long for older ones that are still to be read.
 pub(super) const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// A record as outbox and dead letters hold it: a line of JSON. A member that a line lacks has its default, and one that is not known is skipped,
-/// so that a version reads the lines of another one.
+/// What is in front of the text of an entry in a line: as it is, or as a JSON string if it has line breaks.
+const ENTRY: &str = ",\"entry\":";
+const TEXT: &str = ",\"text\":";
+
+/// What a line begins with.
+const BEGIN: &str = "{\"record\":";
+
+/// A record as outbox and dead letters hold it: a line of JSON, with the entry at its end so that it is neither escaped nor parsed. A member
+/// that a line lacks has its default, and one that is not known is skipped, so that a version reads the lines of another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stored<'a> {
@@ -42,7 +49,7 @@ pub struct Stored<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub hash: Option<Cow<'a, str>>,
     /// The entry as the API wrote it, without what is redacted, or the JSON of a gap.
-    #[serde(borrow)]
+    #[serde(skip)]
     pub entry: Cow<'a, str>,
 }
 
@@ -104,15 +111,36 @@ pub(super) fn delivered_through(
 impl<'a> Stored<'a> {
     /// Reads a line. One that cannot be read is taken for an entry, so that it is delivered as it is.
     pub fn read(line: &'a [u8]) -> Self {
-        serde_json::from_slice(line).unwrap_or_else(|_| Self {
+        let read = str::from_utf8(line).ok().and_then(Self::parse);
+        read.unwrap_or_else(|| Self {
             entry: String::from_utf8_lossy(line),
             ..Self::default()
         })
     }
 
+    fn parse(line: &'a str) -> Option<Self> {
+        let line = line.strip_prefix(BEGIN)?.strip_suffix('}')?;
+        let (record, entry) = match line.split_once(ENTRY) {
+            Some((record, entry)) => (record, Cow::Borrowed(entry)),
+            None => {
+                let (record, text) = line.split_once(TEXT)?;
+                (record, Cow::Owned(serde_json::from_str(text).ok()?))
+            }
+        };
+        let record = serde_json::from_str(record).ok()?;
+        Some(Self { entry, ..record })
+    }
+
     /// Returns the line, without a line break.
     pub fn line(&self) -> String {
-        serde_json::to_string(self).expect("texts and times are JSON")
+        let record = serde_json::to_string(self).expect("texts and times are JSON");
+        match self.entry.contains('\n') {
+            false => [BEGIN, &record, ENTRY, &self.entry, "}"].concat(),
+            true => {
+                let text = serde_json::to_string(&self.entry).expect("a text is JSON");
+                [BEGIN, &record, TEXT, &text, "}"].concat()
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use prost::Message as _;
 use serde_json::value::RawValue;
 
 use super::MAX_REQUEST;
-use crate::audit::{Entry, Object, string, user_id};
+use crate::audit::{Object, string, user_id};
 use crate::ledger::{RecordKind, Stored};
 use crate::metrics::build::VERSION;
 
@@ -60,7 +60,7 @@ struct Attributes(Vec<KeyValue>);
 /// Returns the record that a collector gets.
 pub fn log_record(stored: Stored<'_>) -> LogRecord {
     let mut attributes = Attributes(Vec::with_capacity(24));
-    let object = Entry::read(&stored.entry).into_object().unwrap_or_default();
+    let object = Object::read(&stored.entry).unwrap_or_default();
     let activity_type = object.activity_type.and_then(string);
     attributes.text("log.record.uid", object.id_text());
     let (event_name, severity, severity_text) = match stored.kind {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::super::Redaction;
 use super::*;
-use crate::audit::{Privacy, Redact};
+use crate::audit::{Entry, Privacy, Redact};
 use crate::ledger::ActorPrivacy;
 
 const ENTRY: &str = include_str!("../../tests/golden/entry.json");

@@ -371,18 +371,6 @@ async fn a_panic_in_a_library_is_a_failed_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_delay_of_the_server_wins() {
-    let mut busy = Rejection::new(Reason::RateLimited, "HTTP 429");
-    busy.retry_after = Some(Duration::from_secs(300));
-    let mut bench = Bench::new(1, 512).await.always(Verdict::Rejected(busy));
-    bench.run_for(3000).await;
-    for pair in bench.requests().windows(2) {
-        let delay = (pair[1].0 - pair[0].0).as_secs();
-        assert!((300..330).contains(&delay), "{delay}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_empty_request_shows_whether_the_collector_is_there() {
     for (verdict, up) in [
         (None, true),

@@ -97,7 +97,7 @@ impl Export for Sender {
             }
             Output::Collector(connection, client) => (connection, client),
         };
-        let span = span(connection, request.encoded_len());
+        let span = span(connection, &request);
         let request = send(connection, client.client().await, request);
         let verdict = request.instrument(span.clone()).await;
         client.report(outcome(&verdict)).await;
@@ -169,7 +169,7 @@ fn load(connection: &Connection, shown: &Certificate) -> Result<Client, String> 
 }
 
 /// Returns a span with the names of the semantic conventions.
-fn span(connection: &Connection, bytes: usize) -> tracing::Span {
+fn span(connection: &Connection, request: &ExportLogsServiceRequest) -> tracing::Span {
     tracing::info_span!(
         "export",
         otel.name = "opentelemetry.proto.collector.logs.v1.LogsService/Export",
@@ -178,7 +178,7 @@ fn span(connection: &Connection, bytes: usize) -> tracing::Span {
         server.address = connection.endpoint.host_str().unwrap_or_default(),
         server.port = connection.endpoint.port_or_known_default(),
         network.protocol.name = connection.protocol.as_str(),
-        request.size = bytes,
+        request.size = request.encoded_len(),
         rpc.grpc.status_code = tracing::field::Empty,
         http.response.status_code = tracing::field::Empty,
         error.r#type = tracing::field::Empty,

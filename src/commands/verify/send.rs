@@ -108,6 +108,7 @@ impl Sending {
                 waits = pause != Pause::None;
                 if let Verdict::Rejected(rejection) = &verdict {
                     (said, retry_after) = (rejection.message.clone(), rejection.retry_after);
+                    waits |= retry_after.is_some();
                 }
                 if fate != Fate::Kept {
                     let records = self.waiting.drain(skip..skip + count).collect();
