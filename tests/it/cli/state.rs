@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use orgdata_simulator::{ClockSource, Config, Running, Scope};
+use orgdata_simulator::{ClockSource, Config, Fault, FaultKind, Running, Scope};
 
 use super::{UP, organization};
 use crate::support::binary::{Exporter, KEY, Launch, Scrape, exporter, launch};
@@ -59,6 +59,35 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
         let left = std::fs::read(&file).unwrap();
         assert!(left.windows(5).any(|text| text == b"7.8.9"));
     }
+}
+
+/// From the first release on, a newer version opens the files of the one before. This one has 20 entries of history, 7 events since then, and
+/// records of all of them that wait.
+#[tokio::test]
+async fn a_state_file_that_was_stored_goes_on() {
+    let api = organization().await;
+    api.fault(Fault::new(FaultKind::Hang));
+    let peer = Peer::http(1 << 20).await;
+    let launch = exporter(&api.base_url()).otlp("http/protobuf", &peer.url());
+    std::fs::write(
+        launch.dir().join("state.db"),
+        include_bytes!("../../golden/state.db"),
+    )
+    .unwrap();
+    let running = launch.on_disk().start();
+    let is_sent = |scrape: &Scrape| scrape.value("orgdata_otlp_records_sent_total") == Some(27.0);
+    let scrape = running.until("the records that wait", is_sent).await;
+    let expected = [
+        (EVENTS, 7.0),
+        ("orgdata_audit_entries_backdated_total", 20.0),
+        (GAPS, 0.0),
+    ];
+    for (name, value) in expected {
+        assert_eq!(scrape.sum(name), value, "{name}");
+    }
+    assert!(scrape.has(ORGANIZATION));
+    assert!(peer.taken_ids().iter().all(|id| id.contains('-')));
+    api.clear_faults();
 }
 
 /// SQLite takes such a name for a URI.
