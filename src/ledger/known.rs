@@ -17,7 +17,7 @@ const MAX_IDS: usize = 3_000_000;
 
 /// An [`EventId`] that needs no padding beside a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(packed(4))]
+#[repr(C, packed(4))]
 struct Key(u64);
 
 /// The ids that the ledger knows.
