@@ -71,7 +71,7 @@ async fn a_state_file_that_was_stored_goes_on() {
     let launch = exporter(&api.base_url()).otlp("http/protobuf", &peer.url());
     std::fs::write(
         launch.dir().join("state.db"),
-        include_bytes!("../../golden/state.db"),
+        include_bytes!("../../golden/state-file"),
     )
     .unwrap();
     let running = launch.on_disk().start();
