@@ -37,20 +37,21 @@ pub(super) struct Fetched<'a> {
 impl<'a> Fetched<'a> {
     /// Reads a response to a request that began then.
     pub(super) fn read(answer: &'a AuditPage, ledger: &LedgerHandle, requested: Instant) -> Self {
-        let mut ids = EventIds::default();
+        let (mut ids, mut is_unknown) = (EventIds::default(), true);
         let entries = answer.items().enumerate().filter_map(|(index, item)| {
-            let mut entry = Entry::begin(item);
-            entry.index = index;
-            ids.insert(entry.id).then_some((item, entry))
-        });
-        let entries: Vec<_> = entries.collect();
-        let seen = ledger.seen(entries.iter().map(|(_, entry)| entry.id));
-        let entries = entries.into_iter().zip(seen).map(|((item, entry), seen)| {
-            // The newest one has the current name of the organization.
-            let (index, is_whole) = (entry.index, seen == Seen::Unknown || entry.index == 0);
-            let mut entry = if is_whole { Entry::read(item) } else { entry };
+            // Neighbours are alike, mostly. The first one is read as a whole: it has the current name of the organization.
+            let is_whole = is_unknown;
+            let mut entry = match is_whole {
+                true => Entry::read(item),
+                false => Entry::begin(item),
+            };
+            let seen = ledger.seen(entry.id);
+            is_unknown = seen == Seen::Unknown;
+            if is_unknown && !is_whole {
+                entry = Entry::read(item);
+            }
             (entry.seen, entry.index) = (seen, index);
-            entry
+            ids.insert(entry.id).then_some(entry)
         });
         let entries = entries.collect();
         let (at, took) = (ledger.now(), requested.elapsed());

@@ -80,11 +80,9 @@ impl LedgerHandle {
         Ok(changes)
     }
 
-    /// Returns what the ledger knows of these entries.
-    pub fn seen(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<Seen> {
-        let known = lock(&self.inner.known);
-        let ids = ids.into_iter();
-        ids.map(|id| known.seen(id)).collect()
+    /// Returns what the ledger knows of an entry.
+    pub fn seen(&self, id: EventId) -> Seen {
+        lock(&self.inner.known).seen(id)
     }
 
     /// Reads the file again after a commit that failed, without the series.

@@ -63,7 +63,7 @@ impl World {
 
     /// Reports which entries are known.
     pub(super) fn holds<const N: usize>(&self, ids: [EventId; N]) -> [bool; N] {
-        ids.map(|id| self.ledger().seen([id]) != [Seen::Unknown])
+        ids.map(|id| self.ledger().seen(id) != Seen::Unknown)
     }
 
     /// Another process tries to open the file.

@@ -147,9 +147,9 @@ async fn what_was_committed_is_settled_when_a_sweep_ends_and_after_a_restart() {
         world.restart();
     }
     let expected = [Seen::Settled(5), Seen::Settled(5), Seen::Unsettled];
-    assert_eq!(world.ledger().seen(ids), expected);
+    assert_eq!(ids.map(|id| world.ledger().seen(id)), expected);
     world.restart();
-    assert_eq!(world.ledger().seen(ids), expected);
+    assert_eq!(ids.map(|id| world.ledger().seen(id)), expected);
 }
 
 #[tokio::test]
