@@ -322,7 +322,8 @@ impl Tail {
         let filters = &self.client.settings().filters;
         let stored = self.ledger.status().organization;
         let (excluded, privacy) = (&mut self.settings.excluded, &self.settings.privacy);
-        let commit = fetched.commit(step, stored.as_ref(), filters, excluded, privacy);
+        let mut commit = fetched.commit(step, stored.as_ref(), filters, excluded, privacy);
+        commit.is_sweep = task == Task::Sweep;
         let taken = commit.entries.iter().zip(step.take.iter().rev());
         let odd = taken.filter_map(|(entry, (index, _))| match entry.disposition {
             Disposition::Ignored => None,

@@ -56,9 +56,11 @@ pub struct Mark {
 pub struct Behind {
     /// Since when, by this machine's clock.
     pub since: Timestamp,
-    /// The number of the last sweep before it. A pass that meets an entry that was settled by then has met all that the sweep left out.
-    /// `None` if there was no such entry.
+    /// The number of the last sweep before it: a pass that meets an entry that was settled by then has met all that the sweep left out. `None` if
+    /// a first sync leaves it.
     pub edge: Option<u32>,
+    /// The same if there was such an entry: if none is listed any more, that is a gap.
+    pub must_meet: Option<u32>,
 }
 
 /// Where a walk is in the listing.
@@ -95,8 +97,10 @@ pub struct Pass {
     pub began_after: u32,
     /// What the mark becomes.
     pub next: Option<Mark>,
-    /// The number of a sweep: the pass has to meet an entry that was settled by then. `None` if it has, or need not.
+    /// The edge of the cut that the pass covers; `None` if it covers none, or has met an entry that was settled by then.
     pub edge: Option<u32>,
+    /// See [`Behind::must_meet`]; `None` if it has.
+    pub must_meet: Option<u32>,
     /// Since when the exporter was behind, if the pass covers a cut sweep.
     pub behind_since: Option<Timestamp>,
     /// The page that it cannot read.
@@ -108,7 +112,7 @@ pub struct Pass {
 #[serde(default)]
 pub struct Trouble {
     /// The entry above it.
-    pub place: Option<EventId>,
+    pub place: Option<(Timestamp, EventId)>,
     /// Since when, by this machine's clock.
     pub since: Timestamp,
     /// The number of failures since then.

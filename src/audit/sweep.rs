@@ -30,7 +30,7 @@ use super::Settings;
 use super::entry::Entry;
 use super::start::Start;
 use super::state::{Behind, Mark, Pass, TailState, Trouble, Walk};
-use crate::ledger::{Disposition, EventIds, Gap, GapReason, Prune, Seen};
+use crate::ledger::{Disposition, EventId, EventIds, Gap, GapReason, Prune, Seen};
 use crate::util::labels;
 
 /// The number of entries that a quiet sweep requests. Fewer could be dated ahead, all of them, and hide what is below.
@@ -466,6 +466,7 @@ impl Walks {
         };
         step.must_save = is_counted;
         let is_over = pass.fails(is_counted, at);
+        let place = pass.trouble.as_ref().and_then(|trouble| trouble.place);
         let is_stuck = self.state.mark.is_some() && {
             let progress_at = *self.progress_at.get_or_insert(at);
             // Not before a contradiction could be believed.
@@ -474,7 +475,7 @@ impl Walks {
         };
         if is_over {
             let message = "the API has failed to return a page of the audit logs for a day; what is on it or below it may be missing";
-            self.give_up(GapReason::Unreadable, message, &mut step);
+            self.give_up(GapReason::Unreadable, place, message, &mut step);
         } else if is_lost || is_stuck {
             pass.walk = Walk::default();
             self.progress_at = None;
@@ -482,13 +483,18 @@ impl Walks {
         step
     }
 
-    /// Ends a pass over what it cannot read. Later ones end there, too.
-    fn give_up(&mut self, reason: GapReason, message: &str, step: &mut Step) {
+    /// Ends a pass over what it cannot read, below an entry. Later ones end there, too.
+    fn give_up(
+        &mut self,
+        reason: GapReason,
+        last: Option<(Timestamp, EventId)>,
+        message: &str,
+        step: &mut Step,
+    ) {
         let Some(pass) = self.state.pass.take() else {
             return;
         };
         let state = &mut self.state;
-        let last = pass.walk.last;
         step.gap = Some(Gap {
             reason,
             from: state.mark.map(|mark| mark.at).or(state.since),
@@ -497,6 +503,10 @@ impl Walks {
         });
         state.dead_end = last.map(|(_, id)| id);
         self.end_pass(&pass);
+        if reason == GapReason::TooMany {
+            // What it has not met is below the dead end.
+            self.prune(step);
+        }
         step.must_save = true;
     }
 
@@ -521,9 +531,11 @@ impl Walks {
         let from = match self.state.watermark {
             // The filters have changed.
             Some(_) => self.state.since,
-            None => (self.limits.start).from(self.limits.created_at.min(page.now)),
+            None => {
+                let from = (self.limits.start).from(self.limits.created_at.min(page.now));
+                from.filter(|from| *from < watermark)
+            }
         };
-        let from = from.filter(|from| *from < watermark);
         for (index, entry) in page.entries.iter().enumerate() {
             if entry.seen == Seen::Unknown {
                 let taken = match from.is_some_and(|from| entry.at >= from) {
@@ -534,16 +546,19 @@ impl Walks {
             }
         }
         let window = self.limits.window_before(watermark);
-        let since = oldest.max(window).min(watermark).min(page.now);
+        let mut since = oldest.max(window).min(watermark);
+        if oldest <= page.now || !page.has_more {
+            since = since.min(page.now);
+        }
         let state = &mut self.state;
         state.is_synced = true;
         state.watermark = state.watermark.max(Some(watermark));
         state.since = Some(from.map_or(since, |from| from.min(since)));
         // There is more to read.
         let is_behind = from.is_some() && page.end.is_some();
-        state.behind = is_behind.then_some(Behind {
+        state.behind = is_behind.then(|| Behind {
             since: page.at,
-            edge: None,
+            ..Behind::default()
         });
         self.sweep = Some(Sweep {
             as_of: page.as_of,
@@ -621,7 +636,8 @@ impl Walks {
         if is_cut && state.behind.is_none() {
             state.behind = Some(Behind {
                 since: at,
-                edge: (!state.was_empty).then_some(state.sweeps),
+                edge: Some(state.sweeps),
+                must_meet: (!state.was_empty).then_some(state.sweeps),
             });
         }
         (step.settles, step.is_cut) = (true, is_cut);
@@ -636,11 +652,15 @@ impl Walks {
             let since = self.now.duration_since(mark.at);
             Duration::try_from(since).is_ok_and(|since| since >= eighth)
         };
-        if state.marks.last().is_none_or(is_due) {
-            state.marks.push(Mark {
-                at: self.now,
-                sweep: state.sweeps,
-            });
+        // Unless the clock is behind for a while. After it was ahead, what it said then is no mark.
+        if Some(self.now) >= self.pruned {
+            state.marks.retain(|mark| mark.at <= self.now);
+            if state.marks.last().is_none_or(is_due) {
+                state.marks.push(Mark {
+                    at: self.now,
+                    sweep: state.sweeps,
+                });
+            }
         }
         let taken = u32::try_from(sweep.taken).unwrap_or(u32::MAX);
         let page_size = self.limits.page_size;
@@ -697,10 +717,9 @@ impl Walks {
         let is_reference =
             |entry: &Entry<'_>| is_settled(entry, settled_by) && entry.at <= page.now;
         step.take = (pass.walk).take(above, watermark, needed, is_reference);
-        if (pass.edge).is_some_and(|edge| page.entries.iter().any(|entry| is_settled(entry, edge)))
-        {
-            pass.edge = None;
-        }
+        let is_unmet = |edge: &u32| !page.entries.iter().any(|entry| is_settled(entry, *edge));
+        pass.edge = pass.edge.filter(is_unmet);
+        pass.must_meet = pass.must_meet.filter(is_unmet);
         // Above what was read before, old entries are an import, and if there is ground, so are known ones.
         let newest_old = since.max(mark.map(|mark| mark.at));
         for entry in above {
@@ -718,7 +737,8 @@ impl Walks {
         } else if page.is_full && step.take.iter().any(counted) {
             let message =
                 "there are more new entries than ids can be kept; older ones may be missing";
-            self.give_up(GapReason::TooMany, message, step);
+            let last = pass.walk.last;
+            self.give_up(GapReason::TooMany, last, message, step);
         }
         Ok(())
     }
@@ -735,6 +755,8 @@ impl Walks {
         if let Some(behind) = state.behind.take() {
             let edges = [pass.edge, behind.edge].into_iter().flatten();
             pass.edge = edges.min();
+            let edges = [pass.must_meet, behind.must_meet].into_iter().flatten();
+            pass.must_meet = edges.min();
             pass.behind_since = pass.behind_since.or(Some(behind.since));
         }
         self.met = Some(EventIds::default());
@@ -745,7 +767,7 @@ impl Walks {
         let Some(pass) = self.state.pass.take() else {
             return;
         };
-        if pass.edge.is_some() {
+        if pass.must_meet.is_some() {
             step.gap = Some(Gap {
                 reason: GapReason::Retention,
                 from: self.state.complete_through,
@@ -758,6 +780,12 @@ impl Walks {
         state.since = state.since.max(state.watermark.min(Some(window)));
         state.complete_through = state.complete_through.max(Some(pass.as_of));
         self.end_pass(&pass);
+        self.prune(step);
+        step.must_save = true;
+    }
+
+    /// Prunes what was settled by the mark and not met.
+    fn prune(&mut self, step: &mut Step) {
         // What a sweep can meet stays known, however small the pages of this pass were.
         let newest = self.limits.max_pages * self.limits.page_size;
         step.prune = (self.state.mark.zip(self.met.take())).map(|(mark, met)| Prune {
@@ -766,7 +794,6 @@ impl Walks {
             met,
             newest,
         });
-        step.must_save = true;
     }
 
     /// Moves the mark at the end of a pass.
@@ -785,7 +812,7 @@ impl Walks {
 impl Pass {
     /// Notes a failure, and reports whether there were enough. Trouble belongs to one place: only a deeper failure replaces it.
     fn fails(&mut self, is_counted: bool, at: Timestamp) -> bool {
-        let place = self.walk.last.map(|(_, id)| id);
+        let place = self.walk.last;
         let is_deeper = |trouble: &Trouble| self.walk.has_passed_trouble && trouble.place != place;
         if self.trouble.as_ref().is_none_or(is_deeper) && is_counted {
             self.trouble = Some(Trouble {
@@ -808,6 +835,7 @@ impl Pass {
             self.trouble = None;
         }
         let place = self.trouble.as_ref().and_then(|trouble| trouble.place);
+        let place = place.map(|(_, id)| id);
         let mut entries = page.entries.iter();
         self.walk.has_passed_trouble =
             place.is_some() && entries.any(|entry| Some(entry.id) == place);

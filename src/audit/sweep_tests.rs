@@ -923,3 +923,47 @@ fn a_pass_is_as_long_as_what_was_read_within_a_window() {
         world.delivered(base, uncounted);
     }
 }
+
+/// Nothing was listed before that could be the reference.
+#[test]
+fn an_import_into_an_empty_listing_is_delivered() {
+    for (by_arrival, entries) in [(true, 0), (false, 0), (true, 100)] {
+        for count in [500, 20_000] {
+            let mut world = calm(by_arrival, entries, 100, Start::Now);
+            world.live(100);
+            // Or it looks empty, by accident.
+            world.api.empty_top = if entries > 0 { 2 } else { 0 };
+            world.sweep();
+            world.sweep();
+            world.import(count);
+            world.live(100);
+            world.delivered(entries, count as usize);
+        }
+    }
+}
+
+/// Otherwise there would be no mark until then, and each pass would be longer than the one before.
+#[test]
+fn a_clock_that_is_ahead_once_changes_nothing() {
+    let mut world = calm(false, 100, 7, Start::Now);
+    world.live(100);
+    world.api.clock += 1_000_000;
+    world.sweep();
+    world.api.clock -= 1_000_000;
+    let pages = pages_of_passes(&mut world);
+    assert!(pages[7..].iter().all(|pages| *pages < 30), "{pages:?}");
+    world.delivered(100, 0);
+}
+
+/// No more than a pass reads below what it needs.
+#[test]
+fn a_clock_that_is_behind_at_the_first_sync_delivers_little() {
+    let mut world = calm(false, 50_000, 100, Start::Now);
+    (world.stored, world.api.clock) = (TailState::default(), world.api.clock - 49_000);
+    world.known.clear();
+    world.restart();
+    world.sweep();
+    world.api.clock += 49_000;
+    world.live(100);
+    assert!(world.backdated.len() <= 700, "{}", world.backdated.len());
+}

@@ -283,6 +283,14 @@ fn a_gap_says_what_was_given_up_and_later_passes_end_there() {
     assert_eq!((gap.from, gap.to), (Some(time(500)), Some(time(801))));
     let step = tail.page(Task::Pass, (701..=1000).rev(), More);
     assert!(step.take.is_empty() && step.gap.is_none() && !tail.is_in_pass());
+    // Also if the last failure is that of the top, where the walk began again.
+    let mut tail = Tail::in_a_pass();
+    tail.given_up_after(DAY, 99);
+    assert_eq!(tail.below(Task::Pass), None);
+    tail.quiet();
+    let gap = tail.fail(Task::Pass, Cause::Page).gap.unwrap();
+    assert_eq!(gap.to, Some(time(1091)));
+    assert_eq!(tail.walks.state.dead_end, Some(EventId(1091)));
 }
 
 #[test]
@@ -654,6 +662,8 @@ fn more_unread_events_than_ids_are_kept_are_a_gap_once() {
     let gap = step.gap.unwrap();
     assert_eq!((gap.reason, gap.to), (GapReason::TooMany, Some(time(2901))));
     assert!(step.take.len() == 99 && !tail.is_behind());
+    // It makes room, too.
+    assert!(step.prune.is_some());
     tail.quiet();
     let step = tail.page(Task::Pass, (2851..=3000).rev(), More);
     assert!(step.gap.is_none() && step.take.is_empty() && !tail.is_in_pass());

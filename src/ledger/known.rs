@@ -98,7 +98,7 @@ pub(super) fn write(
     let is_counted =
         |entry: &&NewEntry| matches!(entry.disposition, Disposition::Live | Disposition::Late);
     let kept = commit.entries.iter();
-    let kept = kept.filter(|entry| !is_crowded || is_counted(entry));
+    let kept = kept.filter(|entry| !is_crowded || commit.is_sweep || is_counted(entry));
     let newest = kept.clone().map(|entry| entry.created_at).max();
     let kept: Vec<EventId> = kept.map(|entry| entry.id).collect();
     if let Some(newest) = newest.map(micros) {

@@ -186,6 +186,8 @@ pub struct Commit {
     pub duplicates: u64,
     /// Gaps found.
     pub gaps: Vec<Gap>,
+    /// A sweep takes these entries. Their ids are always kept, because the next one meets them again.
+    pub is_sweep: bool,
     /// A sweep was cut.
     pub is_cut: bool,
     /// Ids that are no longer needed.
