@@ -46,7 +46,7 @@ fn run(cli: Cli, matches: &ArgMatches, wrong: Vec<String>) -> Result<(), Failure
                 Telemetry::install(flags.process.level, flags.process.format, Ok(None));
             runtime.block_on(demo::run(*flags, matches))
         }
-        Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches, wrong)),
+        Some(Command::Check(args)) => runtime.block_on(check::run(&args, wrong)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
         Some(Command::Simulate(args)) => runtime.block_on(simulate::run(*args)),
         Some(Command::Verify(args)) => {

@@ -11,6 +11,7 @@ use orgdata_exporter::metrics::exposition::Format;
 use crate::support::busy::{busy, encode};
 use crate::support::files::{array, below, file, generated_part, links, path, text, yaml};
 use crate::support::openmetrics::parse;
+use crate::switches::effect;
 
 /// The flags that each installation sets.
 const NEEDED: [&str; 3] = ["api.base-url", "api.key-file", "state.path"];
@@ -60,7 +61,8 @@ fn has_anchor(page: &str, wanted: &str) -> bool {
 
 #[test]
 fn the_list_of_flags_is_up_to_date() {
-    let columns = "| flag | variable | default | meaning |\n|---|---|---|---|\n";
+    let columns =
+        "| flag | variable | default | what a change does | meaning |\n|---|---|---|---|---|\n";
     let [needed, common] =
         ["Needed", "Common"].map(|heading| format!("\n## {heading}\n\n{columns}"));
     let mut parts = [needed, common, "\n## Rare\n".to_owned()];
@@ -85,7 +87,8 @@ fn the_list_of_flags_is_up_to_date() {
             let meaning = value.get_help().into_iter();
             help.extend(meaning.map(|meaning| format!("; `{}`: {meaning}", value.get_name())));
         }
-        *part += &format!("| `--{flag}` | `{variable}` | {default} | {help} |\n");
+        let effect = effect(flag);
+        *part += &format!("| `--{flag}` | `{variable}` | {default} | {effect} | {help} |\n");
     }
     generated_part("docs/configuration.md", &parts.concat());
 }

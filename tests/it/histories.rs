@@ -148,25 +148,6 @@ fn hours(hours: i64) -> SignedDuration {
     SignedDuration::from_hours(hours)
 }
 
-#[tokio::test]
-async fn after_a_change_of_the_filters_what_came_meanwhile_is_delivered_and_not_counted() {
-    for (changed, events) in [("TASK_COMPLETED,TASK_CREATED", 0), ("TASK_COMPLETED", 600)] {
-        let flags = "--audit.activity-types=TASK_COMPLETED";
-        let mut history = History::counting(Readings::default(), flags).await;
-        history.stop().await;
-        for _ in 0..600 {
-            let fields = Fields::new().with("type", "TASK_COMPLETED");
-            history.service.add_entry(&fields).unwrap();
-        }
-        let flags = format!("--audit.activity-types={changed}");
-        history.start(&flags).await;
-        if events == 0 {
-            history.exporter().logs("the filters changed").await;
-        }
-        history.ends_with(events, 600 - events).await;
-    }
-}
-
 /// A page with an entry that cannot be read stops neither polls nor what is above it.
 #[tokio::test]
 async fn an_entry_that_cannot_be_read_stops_nothing_else() {

@@ -40,6 +40,7 @@ mod otlp;
 mod self_metrics;
 mod stdout;
 mod structure;
+mod switches;
 mod tickets;
 mod verify;
 mod web;

@@ -99,7 +99,12 @@ impl Export for Sender {
         };
         let span = span(connection, &request);
         let request = send(connection, client.client().await, request);
-        let verdict = request.instrument(span.clone()).await;
+        let mut verdict = request.instrument(span.clone()).await;
+        if let Verdict::Rejected(rejection) = &mut verdict
+            && matches!(rejection.reason, Reason::Connect | Reason::Timeout)
+        {
+            rejection.message = format!("{}: {}", connection.peer(), rejection.message);
+        }
         client.report(outcome(&verdict)).await;
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());

@@ -49,6 +49,8 @@ pub struct Connection {
     pub signal: Signal,
     /// The address; for HTTP with the path of the signal, for gRPC without one.
     pub endpoint: Url,
+    /// The flag or variable that the address comes from, and the scheme that was taken if it has none.
+    pub origin: String,
     /// gRPC or HTTP.
     pub protocol: Protocol,
     /// Headers of every request. They may contain tokens and are never shown.
@@ -140,7 +142,8 @@ impl Protocol {
 
 impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} over {}", self.place(), self.protocol.as_str())
+        let (place, protocol) = (self.place(), self.protocol.as_str());
+        write!(f, "{place} over {protocol} ({})", self.origin)
     }
 }
 
@@ -179,6 +182,10 @@ impl Connection {
         };
         let insecure = insecure.map(|given| given.insecure()).transpose()?;
         let mut endpoint = given.url(insecure.unwrap_or(false))?;
+        let origin = match given.has_scheme() {
+            true => given.name.clone(),
+            false => format!("{}, without a scheme: {}", given.name, endpoint.scheme()),
+        };
         let protocol = protocol.or_else(|| variable("PROTOCOL"));
         let protocol = protocol.map(|given| given.protocol()).transpose()?;
         let protocol = protocol.unwrap_or(match endpoint.port() {
@@ -221,6 +228,7 @@ impl Connection {
         Ok(Some(Self {
             signal,
             endpoint,
+            origin,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
             bearer_token: None,
@@ -275,6 +283,13 @@ impl Connection {
         let mut place = self.endpoint.clone();
         place.set_query(None);
         place.into()
+    }
+
+    /// Returns host and port, and where they come from.
+    pub(crate) fn peer(&self) -> String {
+        let host = self.endpoint.host_str().unwrap_or_default();
+        let port = self.endpoint.port_or_known_default().unwrap_or_default();
+        format!("{host}, port {port} ({})", self.origin)
     }
 
     /// Returns whether the collector is on this machine.

@@ -57,10 +57,12 @@ async fn send(connection: &Connection, what: &str, settings: &str) -> Outcome {
         Verdict::Rejected(rejection) => rejection,
         _ => return good(format!("{connection} accepts {what}")),
     };
-    let (reason, said) = (
-        rejection.reason,
-        format!("{connection}: {}", rejection.message),
-    );
+    let reason = rejection.reason;
+    let said = match reason {
+        // It names host and port.
+        Reason::Connect | Reason::Timeout => rejection.message.clone(),
+        _ => format!("{connection}: {}", rejection.message),
+    };
     let outcome = match reason {
         Reason::Timeout => not_tested(format!(
             "{said}; the exporter waits for {}, and works without a collector",

@@ -6,20 +6,18 @@
 
 mod api;
 mod collector;
-mod given;
 mod port;
 mod report;
 mod state;
 
 use std::sync::Arc;
 
-use clap::{ArgMatches, Args};
+use clap::Args;
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 
 use super::{Failure, ReportFormat};
 use crate::cli::{self, ExporterSettings, Flags};
-use crate::util::one_line;
 use report::{Outcome, Report, bad, good, warning};
 
 /// `check`.
@@ -36,15 +34,8 @@ pub struct CheckArgs {
 ///
 /// # Errors
 /// If something is not good, with the exit status and without a message.
-pub async fn run(args: &CheckArgs, given: &ArgMatches, wrong: Vec<String>) -> Result<(), Failure> {
+pub async fn run(args: &CheckArgs, wrong: Vec<String>) -> Result<(), Failure> {
     let mut report = Report::new(args.format);
-    if args.format == ReportFormat::Text {
-        let lines = given::settings(given).into_iter();
-        let lines: String = lines
-            .map(|line| one_line(&line, usize::MAX) + "\n")
-            .collect();
-        super::print(format!("{lines}\n"))?;
-    }
     try_all(&args.flags, wrong, &mut report).await?;
     report.end()
 }

@@ -28,7 +28,7 @@ async fn its_answer_is_shown_with_what_to_do() {
         (
             HTTP,
             Reply::Accept,
-            "good: over http/protobuf accepts log records",
+            "good: over http/protobuf (--otlp.endpoint) accepts log records",
         ),
     ] {
         let peer = peer(protocol, LIMIT).await;
@@ -50,7 +50,16 @@ async fn the_wrong_port_or_protocol_is_named() {
     let secure = format!("https://localhost:{}", secure.address.port());
     for (protocol, endpoint, words) in [
         (HTTP, &*grpc.url(), "--otlp.protocol"),
-        ("grpc", "http://127.0.0.1:1", "connection refused"),
+        (
+            "grpc",
+            "http://127.0.0.1:1",
+            "127.0.0.1, port 1 (--otlp.endpoint): | connection refused",
+        ),
+        (
+            "grpc",
+            "localhost:1",
+            "localhost, port 1 (--otlp.endpoint, without a scheme: https):",
+        ),
         ("grpc", &secure, "UnknownIssuer | OTLP_CERTIFICATE"),
     ] {
         let launch = with(&api.base_url(), protocol, endpoint);
@@ -68,6 +77,11 @@ async fn the_endpoint_of_traces_is_tried_too() {
         ("grpc", &*grpc.url(), "warning traces: pipeline for spans"),
         (HTTP, &http, "good traces: accepts spans"),
         ("grpc", "ftp://there", "warning traces: without spans"),
+        (
+            "grpc",
+            "http://127.0.0.1:1",
+            "warning traces: port 1 (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT):",
+        ),
     ] {
         let launch = check(&api.base_url())
             .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", endpoint)

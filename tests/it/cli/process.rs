@@ -37,9 +37,12 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
     let api = organization().await;
     let mut exporter = exporter(&api.base_url())
         .args(&["--audit.start=24h", "--log.format=json"])
-        .arg("--otlp.endpoint=http://127.0.0.1:1")
+        .args(&["--otlp.endpoint=127.0.0.1:1", "--otlp.protocol=grpc"])
         .start();
-    exporter.logs("\"working\"").await;
+    let refused = "127.0.0.1, port 1 (--otlp.endpoint, | connection refused";
+    for words in ["\"working\"", refused] {
+        exporter.logs(words).await;
+    }
     let log = exporter.stderr().text();
     for line in log.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -47,7 +50,7 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
             assert!(line[field].is_string(), "{field} is in every line: {line}");
         }
     }
-    let collector = "http://127.0.0.1:1/v1/logs over http/protobuf";
+    let collector = "https://127.0.0.1:1/ over grpc (--otlp.endpoint, without a scheme: https)";
     assert!(log.contains(collector), "{log}");
     for signal in ["HUP", "USR1", "USR2", "INT"] {
         exporter.signal(signal).await;
