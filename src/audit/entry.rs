@@ -8,8 +8,8 @@ use std::fmt;
 use std::hash::Hasher as _;
 
 use jiff::Timestamp;
-use orgdata_api::{Filters, Text, parse_json_time};
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use orgdata_api::{Filters, Text, TextBytes, parse_json_time};
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
@@ -94,12 +94,10 @@ impl<'a> Entry<'a> {
     /// Reads an entry only as far as its id and its time: that is all that a known one needs. The whole, if it lacks one of them.
     pub(super) fn begin(raw: &'a str) -> Self {
         let mut object = Object::default();
-        let members = Members {
-            object: &mut object,
-            is_enough: |object| object.id.is_some() && object.created_at.is_some(),
-        };
         // An error only says that there is more.
-        let _ = serde_json::Deserializer::from_str(raw).deserialize_map(members);
+        let _ = object.fill(raw, |object| {
+            object.id.is_some() && object.created_at.is_some()
+        });
         match (object.id_text(), object.created_at()) {
             (Some(id), created_at @ Some(_)) => Self {
                 fields: Some(object),
@@ -228,13 +226,28 @@ impl<'a> Entry<'a> {
 impl<'a> Object<'a> {
     /// Reads an entry; `None` if it is not an object.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        let mut object = Self::default();
+        object.fill(text, |_| false).ok()?;
+        Some(object)
     }
 
     /// Reads an object in an entry; an empty one if it is missing or something else.
     pub(crate) fn nested(raw: Option<&'a RawValue>) -> Self {
-        raw.and_then(|raw| Self::read(raw.get()))
-            .unwrap_or_default()
+        let mut object = Self::default();
+        if let Some(raw) = raw {
+            let _ = object.fill(raw.get(), |_| false);
+        }
+        object
+    }
+
+    /// Reads the members in a text, all of them or until there are enough.
+    fn fill(&mut self, text: &'a str, is_enough: fn(&Self) -> bool) -> serde_json::Result<()> {
+        let mut text = serde_json::Deserializer::from_str(text);
+        text.deserialize_map(Members {
+            object: self,
+            is_enough,
+        })?;
+        text.end()
     }
 
     /// Returns its id.
@@ -245,10 +258,15 @@ impl<'a> Object<'a> {
     /// Returns the first and last name of a user, as far as they are known.
     pub(crate) fn full_name(&self) -> Option<String> {
         let names = [self.first_name, self.last_name].into_iter().flatten();
-        let names: Vec<Cow<'_, str>> = names.filter_map(string).collect();
-        let names = names.iter().map(|name| name.trim());
-        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-        (!names.is_empty()).then(|| names.join(" "))
+        let mut full = String::new();
+        for name in names.filter_map(string) {
+            let name = name.trim();
+            if !full.is_empty() && !name.is_empty() {
+                full.push(' ');
+            }
+            full.push_str(name);
+        }
+        (!full.is_empty()).then_some(full)
     }
 
     fn created_at(&self) -> Option<Timestamp> {
@@ -294,17 +312,6 @@ impl<'a> Object<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut object = Self::default();
-        deserializer.deserialize_map(Members {
-            object: &mut object,
-            is_enough: |_| false,
-        })?;
-        Ok(object)
-    }
-}
-
 impl<'de: 'a, 'a> Visitor<'de> for Members<'_, 'a> {
     type Value = ();
 
@@ -314,9 +321,9 @@ impl<'de: 'a, 'a> Visitor<'de> for Members<'_, 'a> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         while !(self.is_enough)(self.object)
-            && let Some(Text(key)) = members.next_key()?
+            && let Some(TextBytes(key)) = members.next_key()?
         {
-            match self.object.member(key.as_bytes()) {
+            match self.object.member(&key) {
                 Some(member) if member.is_none() => *member = members.next_value()?,
                 _ => drop(members.next_value::<IgnoredAny>()?),
             }

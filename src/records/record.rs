@@ -59,7 +59,7 @@ struct Attributes(Vec<KeyValue>);
 
 /// Returns the record that a collector gets.
 pub fn log_record(stored: Stored<'_>) -> LogRecord {
-    let mut attributes = Attributes(Vec::with_capacity(24));
+    let mut attributes = Attributes(Vec::with_capacity(16));
     let object = Object::read(&stored.entry).unwrap_or_default();
     let activity_type = object.activity_type.and_then(string);
     attributes.text("log.record.uid", object.id_text());
@@ -79,10 +79,7 @@ pub fn log_record(stored: Stored<'_>) -> LogRecord {
     if is_cut {
         attributes.add("orgdata.record.cut", Value::BoolValue(true));
     }
-    let body = match is_cut {
-        true => shortened(&stored.entry, MAX_BODY).into_owned(),
-        false => stored.entry.into_owned(),
-    };
+    let body = shortened(stored.entry, MAX_BODY);
     let trace = stored.trace.as_deref().and_then(ids);
     let flags = if trace.is_some() { SAMPLED } else { 0 };
     let (trace_id, span_id) = trace.unwrap_or_default();
@@ -102,16 +99,16 @@ pub fn log_record(stored: Stored<'_>) -> LogRecord {
 }
 
 /// Returns a text of at most `max` bytes and a mark that says how much is missing.
-fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+fn shortened(text: Cow<'_, str>, max: usize) -> String {
     if text.len() <= max {
-        return Cow::Borrowed(text);
+        return text.into_owned();
     }
     let mut end = max;
     while !text.is_char_boundary(end) {
         end -= 1;
     }
     let missing = text.len() - end;
-    Cow::Owned(format!("{}[cut: {missing} more bytes]", &text[..end]))
+    format!("{}[cut: {missing} more bytes]", &text[..end])
 }
 
 fn text_value(text: String) -> AnyValue {
@@ -124,7 +121,7 @@ fn text_value(text: String) -> AnyValue {
 fn scalar(raw: &RawValue) -> Option<Value> {
     let text = raw.get();
     match text.as_bytes().first()? {
-        b'"' => Some(Value::StringValue(attribute_text(&string(raw)?))),
+        b'"' => Some(Value::StringValue(attribute_text(string(raw)?))),
         b't' | b'f' => Some(Value::BoolValue(text == "true")),
         b'-' | b'0'..=b'9' => {
             let is_whole = !text.contains(['.', 'e', 'E']);
@@ -136,14 +133,14 @@ fn scalar(raw: &RawValue) -> Option<Value> {
                     .filter(|value: &f64| value.is_finite())
                     .map(Value::DoubleValue),
             };
-            Some(value.unwrap_or_else(|| Value::StringValue(attribute_text(text))))
+            Some(value.unwrap_or_else(|| Value::StringValue(attribute_text(text.into()))))
         }
         _ => None,
     }
 }
 
-fn attribute_text(text: &str) -> String {
-    shortened(text, MAX_ATTRIBUTE).into_owned()
+fn attribute_text(text: Cow<'_, str>) -> String {
+    shortened(text, MAX_ATTRIBUTE)
 }
 
 /// Returns `orgdata.audit.` and the activity type in lower case, with `_` for anything but letters, digits, `_` and `.`.
@@ -192,7 +189,7 @@ impl Attributes {
 
     fn text(&mut self, key: &str, text: Option<Cow<'_, str>>) {
         if let Some(text) = text {
-            self.add(key, Value::StringValue(attribute_text(&text)));
+            self.add(key, Value::StringValue(attribute_text(text)));
         }
     }
 
@@ -205,24 +202,13 @@ impl Attributes {
 
     /// Adds what an entry says. Most ids are at two places: `dealId`, and `id` of `deal`.
     fn entry(&mut self, entry: &Object<'_>, hash: Option<Cow<'_, str>>) {
-        let [
-            actor,
-            target,
-            modified,
-            organization,
-            deal,
-            evaluation,
-            team_request,
-        ] = [
-            entry.actor_user,
-            entry.target_user,
-            entry.modified_target_user,
-            entry.organization,
-            entry.deal,
-            entry.evaluation,
-            entry.team_request,
-        ]
-        .map(Object::nested);
+        let actor = Object::nested(entry.actor_user);
+        let target = Object::nested(entry.target_user);
+        let modified = Object::nested(entry.modified_target_user);
+        let organization = Object::nested(entry.organization);
+        let deal = Object::nested(entry.deal);
+        let evaluation = Object::nested(entry.evaluation);
+        let team_request = Object::nested(entry.team_request);
         // `user.id` is a string in the semantic conventions, so the other ids of users are strings too.
         for (key, id, user) in [
             ("user.id", entry.actor_user_id, &actor),

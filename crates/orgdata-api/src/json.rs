@@ -16,7 +16,7 @@ pub struct Text<'a>(pub Cow<'a, str>);
 /// The bytes of a JSON string: as text, a lone surrogate is an error.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
-struct Bytes<'a>(#[serde(borrow)] Cow<'a, [u8]>);
+pub struct TextBytes<'a>(#[serde(borrow)] pub Cow<'a, [u8]>);
 
 /// A JSON number as it is written: a double holds neither every id nor every amount of money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ impl Deref for Text<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(match Bytes::deserialize(deserializer)?.0 {
+        Ok(Self(match TextBytes::deserialize(deserializer)?.0 {
             Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
             Cow::Owned(bytes) => {
                 // The three bytes of a lone surrogate are replaced one by one.

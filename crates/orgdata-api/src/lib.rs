@@ -19,7 +19,7 @@ pub use client::Simulated;
 pub use client::{Client, Observer, Settings};
 pub use connections::ReadFile;
 pub use error::{ApiError, FailureReason};
-pub use json::{Bounded, NumberText, Text};
+pub use json::{Bounded, NumberText, Text, TextBytes};
 pub use key::{KEY_VARIABLE, KeySource};
 pub use page::{AuditFields, AuditPage, Page, TicketFields, TicketPage};
 pub use query::{BaseUrl, Filters};
