@@ -415,8 +415,7 @@ impl Walks {
                 step.problem = Some(problem);
             }
         }
-        self.state.has_unsettled |= !step.take.is_empty();
-        self.state.has_unsettled &= !step.settles;
+        self.state.has_unsettled |= !step.take.is_empty() && !step.settles;
         step.must_save |= !step.take.is_empty() || step.gap.is_some();
         step
     }
@@ -453,7 +452,6 @@ impl Walks {
                     sweep.failures += 1;
                     if sweep.failures >= MAX_FAILURES {
                         self.settle(true, at, &mut step);
-                        self.state.has_unsettled = false;
                     }
                 }
                 None => {}
@@ -641,7 +639,8 @@ impl Walks {
             });
         }
         (step.settles, step.is_cut) = (true, is_cut);
-        step.must_save |= is_cut || state.has_unsettled || state.held_since.is_some();
+        let had_unsettled = std::mem::take(&mut state.has_unsettled);
+        step.must_save |= is_cut || had_unsettled || state.held_since.is_some();
         if sweep.met > 0 {
             step.must_save |= state.was_empty;
             (state.was_empty, self.is_empty_once) = (false, false);
