@@ -14,9 +14,7 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::{
-    Commit, Disposition, EventId, LedgerHandle, LedgerOptions, NewEntry, Stored,
-};
+use orgdata_exporter::ledger::{Commit, LedgerHandle, LedgerOptions, NewEntry, Stored};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::records::{Envelope, log_record};
 use prost::Message as _;
@@ -194,7 +192,10 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         let mut commit = Commit::new(now);
         commit.entries = (page * PAGE as u64..)
             .zip(support::entries(page))
-            .map(|(number, raw)| entry(number, now, raw))
+            .map(|(number, raw)| NewEntry {
+                created_at: now,
+                ..settings::entry(number, raw)
+            })
             .collect();
         ledger.commit(commit).await.expect("written");
     }
@@ -213,20 +214,4 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     stop.cancel();
     relay.await.expect("no panic");
     cpu.as_secs_f64()
-}
-
-fn entry(number: u64, created_at: jiff::Timestamp, raw: String) -> NewEntry {
-    NewEntry {
-        id: EventId(number),
-        created_at,
-        disposition: Disposition::Live,
-        activity_type: Some("X".to_owned()),
-        actor: None,
-        problem: None,
-        is_uncounted: false,
-        is_unsent: false,
-        time: None,
-        hash: None,
-        text: raw.into(),
-    }
 }

@@ -23,9 +23,7 @@ use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Excluded, Privacy, Settings as TailSettings, Start, Tail};
 use orgdata_exporter::endpoints;
 use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::{
-    ActorRef, Commit, Disposition, EventId, LedgerHandle, LedgerOptions, NewEntry,
-};
+use orgdata_exporter::ledger::{ActorRef, Commit, LedgerHandle, LedgerOptions, NewEntry};
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
@@ -502,20 +500,13 @@ async fn fill(path: &Path, base_url: &str) {
             .iter()
             .enumerate()
             .map(|(number, (labels, _))| NewEntry {
-                id: EventId((page * PAGE + number) as u64),
                 created_at: now,
-                disposition: Disposition::Live,
                 activity_type: Some(labels.activity_type.to_string()),
                 actor: Some(ActorRef {
                     id: labels.actor.as_deref().unwrap_or_default().to_owned(),
                     name: Some("First Last".to_owned()),
                 }),
-                problem: None,
-                is_uncounted: false,
-                is_unsent: false,
-                time: None,
-                hash: None,
-                text: "{}".to_owned().into(),
+                ..settings::entry((page * PAGE + number) as u64, "{}".to_owned())
             });
         commit.entries = entries.collect();
         ledger.commit(commit).await.expect("written");

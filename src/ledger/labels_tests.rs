@@ -12,6 +12,7 @@ use super::ledger_tests::{DAY, World};
 use super::*;
 use crate::metrics::audit::Total;
 use crate::metrics::exposition::Format;
+use crate::support::settings;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -93,20 +94,13 @@ fn event(activity_type: impl Into<String>, actor: impl ToString) -> NewEntry {
 
 fn named(activity_type: impl Into<String>, actor: impl ToString, name: Option<&str>) -> NewEntry {
     NewEntry {
-        id: EventId(fastrand::u64(..)),
         created_at: Timestamp::MAX,
-        disposition: Disposition::Live,
         activity_type: Some(activity_type.into()),
         actor: Some(ActorRef {
             id: actor.to_string(),
             name: name.map(str::to_owned),
         }),
-        problem: None,
-        is_uncounted: false,
-        is_unsent: false,
-        time: None,
-        hash: None,
-        text: SharedText::from("{}".to_owned()),
+        ..settings::entry(fastrand::u64(..), "{}".to_owned())
     }
 }
 

@@ -189,26 +189,20 @@ impl World {
 }
 
 pub(super) fn entry(number: u64, created_at: Timestamp) -> NewEntry {
+    // Every text differs, as real ones do.
+    let text = format!(
+        "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}\"}}",
+        number.wrapping_mul(0xd134_2543_de82_ef95),
+        number * 7919
+    );
     NewEntry {
-        id: EventId(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         created_at,
-        disposition: Disposition::Live,
         activity_type: Some(format!("TYPE_{}", number % 5)),
         actor: Some(ActorRef {
             id: (number % 7).to_string(),
             name: None,
         }),
-        problem: None,
-        is_uncounted: false,
-        is_unsent: false,
-        // Every text differs, as real ones do.
-        time: None,
-        hash: None,
-        text: SharedText::from(format!(
-            "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}\"}}",
-            number.wrapping_mul(0xd134_2543_de82_ef95),
-            number * 7919
-        )),
+        ..settings::entry(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), text)
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::super::record::log_record;
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
-use crate::ledger::{Commit, Disposition, EventId, NewEntry, SharedText, Stored};
+use crate::ledger::{Commit, Disposition, NewEntry, Stored};
 use crate::support::settings;
 use crate::telemetry::captured::Captured;
 use crate::util::lock;
@@ -64,18 +64,10 @@ impl Outbox {
 
     /// Adds a page of records.
     async fn add(&self, numbers: Range<usize>) {
+        let text = |number| format!(r#"{{"id":"{number}","type":"X"}}"#);
         let entry = |number| NewEntry {
-            id: EventId(number as u64),
-            created_at: Timestamp::UNIX_EPOCH,
             disposition: Disposition::Backdated,
-            activity_type: Some("X".to_owned()),
-            actor: None,
-            problem: None,
-            is_uncounted: false,
-            is_unsent: false,
-            time: None,
-            hash: None,
-            text: SharedText::from(format!(r#"{{"id":"{number}","type":"X"}}"#)),
+            ..settings::entry(number as u64, text(number))
         };
         let commit = Commit {
             entries: numbers.map(entry).collect(),

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
 use orgdata_exporter::audit;
-use orgdata_exporter::ledger::{self, ActorPrivacy, OutboxRecord, RecordKind, Stored};
+use orgdata_exporter::ledger::{
+    self, ActorPrivacy, Disposition, EventId, NewEntry, OutboxRecord, RecordKind, Stored,
+};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
 use orgdata_exporter::util::ThisMachine;
@@ -74,6 +76,23 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         max_actors: 1000,
         max_dead_letters: 1000,
         machine: Arc::new(ThisMachine),
+    }
+}
+
+/// A live entry of type X, created at the beginning of 1970 by nobody.
+pub(crate) fn entry(id: u64, text: String) -> NewEntry {
+    NewEntry {
+        id: EventId(id),
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        disposition: Disposition::Live,
+        activity_type: Some("X".to_owned()),
+        actor: None,
+        problem: None,
+        is_uncounted: false,
+        is_unsent: false,
+        time: None,
+        hash: None,
+        text: text.into(),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::ledger::{Commit, Disposition, EventId, LedgerHandle, NewEntry};
+use orgdata_exporter::ledger::{Commit, Disposition, LedgerHandle, NewEntry};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::records::{Delivery, Next, Relay};
 use otlp_logs::Sender;
@@ -55,17 +55,8 @@ impl World {
 
     async fn add(&self, numbers: std::ops::Range<u64>) {
         let entry = |number| NewEntry {
-            id: EventId(number),
-            created_at: Timestamp::UNIX_EPOCH,
             disposition: Disposition::Backdated,
-            activity_type: Some("X".to_owned()),
-            actor: None,
-            problem: None,
-            is_uncounted: false,
-            is_unsent: false,
-            time: None,
-            hash: None,
-            text: format!(r#"{{"id":"{number}","type":"X"}}"#).into(),
+            ..settings::entry(number, format!(r#"{{"id":"{number}","type":"X"}}"#))
         };
         let mut commit = Commit::new(Timestamp::now());
         commit.entries = numbers.map(entry).collect();
