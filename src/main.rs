@@ -84,14 +84,8 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 fn telemetry(flags: &Flags) -> Telemetry {
     let spans = span_provider(&cli::variable);
     let telemetry = Telemetry::install(flags.process.level, flags.process.format, spans);
-    for variable in commands::unknown_variables() {
-        tracing::warn!(
-            variable,
-            "unknown variable has no effect; correct its name or unset it"
-        );
-    }
-    if let Some(problem) = otlp_logs::wrong_attributes(&cli::variable) {
-        tracing::warn!(problem, "wrong variable has no effect; correct or unset it");
+    for problem in commands::variables_without_effect() {
+        tracing::warn!(problem, "a variable has no effect");
     }
     telemetry
 }

@@ -184,8 +184,18 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     printed(io::stdout().write_all(text.as_ref()))
 }
 
+/// Returns what is wrong with variables that have no effect. The exporter runs without them.
+pub fn variables_without_effect() -> Vec<String> {
+    let unknown = unknown_variables().into_iter().map(|name| {
+        format!("{name} is unknown; correct its name (--help lists all of them) or unset it")
+    });
+    unknown
+        .chain(otlp_logs::wrong_attributes(&cli::variable))
+        .collect()
+}
+
 /// Returns the variables that look like the exporter's and are not. A typing error would leave a default in force unseen.
-pub fn unknown_variables() -> Vec<String> {
+fn unknown_variables() -> Vec<String> {
     let commands = Cli::command();
     let all = std::iter::once(&commands).chain(commands.get_subcommands());
     let known: Vec<String> = all

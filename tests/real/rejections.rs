@@ -81,8 +81,8 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
     };
     let (grpc, http) = ("grpc", "http/protobuf");
     let speaks = [
-        "does this port speak gRPC (4317 by custom)",
-        "does this port speak HTTP (4318 by custom)",
+        "this port speaks gRPC (port 4317 by convention)",
+        "this port speaks HTTP (port 4318 by convention)",
     ];
     for (protocol, served_by, reason, words) in [
         (grpc, http, "connect", speaks[0]),

@@ -107,7 +107,7 @@ pub fn of_answer(answer: Result<ExportLogsServiceResponse, Status>) -> Verdict {
             let mut sources =
                 std::iter::successors(Some(source as &dyn Error), |&source| source.source());
             let is_connected = !sources.any(|source| source.is::<ConnectError>());
-            verdict::disconnected(source, is_connected, "gRPC (4317 by custom)")
+            verdict::disconnected(source, is_connected, "gRPC (port 4317 by convention)")
         }
         _ => {
             let retry_after = status.get_details_retry_info().and_then(|i| i.retry_delay);

@@ -88,7 +88,7 @@ fn a_status_with_a_source_is_a_failed_connection() {
     for (source, message) in [
         (
             broken,
-            "connection failed: broken pipe; does this port speak gRPC (4317 by custom), and does it want a client certificate?",
+            "connection failed: broken pipe; check that this port speaks gRPC (port 4317 by convention), and whether it wants a client certificate",
         ),
         (refused, "connection failed: connection refused"),
     ] {

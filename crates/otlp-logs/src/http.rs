@@ -90,7 +90,7 @@ pub(crate) async fn export(
         }
         Err(error) => {
             let (is_connected, error) = (!error.is_connect(), error.without_url());
-            verdict::disconnected(&error, is_connected, "HTTP (4318 by custom)")
+            verdict::disconnected(&error, is_connected, "HTTP (port 4318 by convention)")
         }
     }
 }

@@ -170,8 +170,9 @@ pub(crate) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str
         message += &format!("; {advice}");
     } else if is_connected {
         // A server of another protocol, or one that wants a certificate, closes the connection.
-        message +=
-            &format!("; does this port speak {protocol}, and does it want a client certificate?");
+        message += &format!(
+            "; check that this port speaks {protocol}, and whether it wants a client certificate"
+        );
     }
     Verdict::Rejected(Rejection::new(Reason::Connect, message))
 }

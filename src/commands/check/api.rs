@@ -2,29 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
 use orgdata_api::{
-    ApiError, AuditPage, Client, Endpoint, KEY_VARIABLE, KeySource, Observer, TicketPage,
+    ApiError, AuditPage, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, TicketPage,
 };
 
-use super::report::{Level, Outcome, good, warning};
+use super::report::Level::{self, Bad, Good, NotTested, Warning};
+use super::report::Line;
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::ledger::EventId;
 use crate::tickets::{Aggregate, organization};
-use crate::util::{counted, shown_duration};
-
-/// The maximum time for one request, whatever the flags allow the exporter.
-pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
+use crate::util::counted;
 
 /// The number of items on a small page.
 const FEW: u32 = 10;
-
-/// The number of times that pages of tickets are compared: if tickets come and go meanwhile, their offsets change.
-const TRIES: u32 = 2;
 
 /// How far this machine's clock may be off.
 const MAX_CLOCK: SignedDuration = SignedDuration::from_mins(2);
@@ -32,213 +26,155 @@ const MAX_CLOCK: SignedDuration = SignedDuration::from_mins(2);
 /// The number of entries that show an order, or that some are missing: a few may appear late.
 const ENOUGH: usize = 5;
 
-/// What contradicts an assumption about the audit logs, and what follows.
-const LEADS_NOWHERE: &str =
-    "hasMore is true, and endCursor leads to no further entry; ask the API's operators";
-const LEADS_PAST: &str = "endCursor leads past entries, which are missing; ask the API's operators";
-const IDS_DIFFER: &str = "entries have other ids, or another order, in the next response, and may be counted again; ask the API's operators";
-const IDS_REPEAT: &str =
-    "two entries have one id, and the second one is not counted; ask the API's operators";
-const IDS_MISSING: &str = "entries have no id; one that changes is counted again";
-const TIMES_UNREADABLE: &str =
-    "times of entries cannot be read; their records have the time of arrival";
-const OLDEST_FIRST: &str = "the oldest entry comes first, which is not supported";
-const OUTSIDE: &str = "entries are outside --audit.activity-types or --audit.deal-ids, and are dropped; correct these values";
+const NO_ID: &str = "entries have no id, and are counted again if they change";
+const NO_TIME: &str = "times cannot be read, so records have the time of arrival";
+const OUTSIDE: &str = "entries are outside --audit.activity-types or --audit.deal-ids, and are dropped: correct these values";
+const CLOCK: &str = "this machine's clock and the API's differ by more than two minutes, and the exporter uses the earlier time: correct this clock, for example with NTP";
 
-/// What the pages of a listing show.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) outcome: Outcome,
-    /// Something is wrong with this machine's clock.
-    pub(super) clock: Option<Outcome>,
-    /// The organizations that the items name.
-    pub(super) organizations: Vec<i64>,
-}
+/// What pages show, with its level.
+type Found = Result<(Level, String), ApiError>;
 
-/// Nobody reads what a client reports.
-#[derive(Debug)]
-struct Unobserved;
-
-/// What is kept of an entry.
-#[derive(Clone, PartialEq)]
-struct Row {
-    id: EventId,
-    has_id: bool,
-    at: Option<Timestamp>,
-    /// It is inside the filters.
-    matches: bool,
-}
-
-/// Returns the exporter's client, which waits no longer than `check`.
-pub(super) fn client(settings: &ExporterSettings) -> Result<Client, String> {
-    let mut api = settings.api.clone();
-    api.timeout = api.timeout.min(MAX_TIME);
-    Client::new(api, Unobserved)
+/// Returns the line of a listing, and the organizations that its items name.
+pub(super) async fn listing(
+    endpoint: Endpoint,
+    client: Client,
+    settings: Arc<ExporterSettings>,
+) -> (Line, Vec<i64>) {
+    let mut organizations = Vec::new();
+    let found = match endpoint {
+        Endpoint::AuditLogs => audit(&client, &settings, &mut organizations).await,
+        Endpoint::Tickets => tickets(&client, &settings, &mut organizations).await,
+    };
+    let line = match found {
+        Ok((level, text)) => Line::new(level, endpoint.as_str(), text),
+        Err(error) => problem(&error, endpoint, &settings),
+    };
+    (line, organizations)
 }
 
 /// Reads the newest entries, the next ones by the cursor, and all of these from the top.
-pub(super) async fn audit(client: Client, settings: Arc<ExporterSettings>) -> Listing {
-    let mut listing = Listing::new();
+async fn audit(client: &Client, settings: &ExporterSettings, named: &mut Vec<i64>) -> Found {
     if settings.audit.is_none() {
-        return listing;
+        return Ok((Good, "off".to_owned()));
     }
-    let pages = async {
-        let top = client.audit_page(FEW, None).await?;
-        listing.clock = clock(top.server_time);
-        let named = top.items().map(|raw| Entry::read(raw).organization_id());
-        listing.organizations = named.flatten().collect();
-        let first = rows(&top, &settings);
-        if first.is_empty() {
-            return Ok(warning(
-                "there are no entries; check that the key is one of the right organization, and that the --audit filters match anything",
-            ));
-        }
-        let mut next = Vec::new();
-        if let Some(cursor) = &top.end_cursor {
-            next = rows(&client.audit_page(FEW, Some(cursor)).await?, &settings);
-            // The cursor's own entry may be among them.
-            next.retain(|row| !first.contains(row));
-        }
-        let large = rows(&client.audit_page(2 * FEW, None).await?, &settings);
-        let mut wrong = contradictions(&first, &next, &large);
-        if top.has_more && next.is_empty() {
-            wrong.push(LEADS_NOWHERE);
-        }
-        if !wrong.is_empty() {
-            return Ok(warning(wrong.join("; ")).in_json(wrong.join("; ")));
-        }
-        let entries = counted((first.len() + next.len()) as u64, "entry", "entries");
-        let inside = match settings.api.filters.is_empty() {
-            true => "",
-            false => ", inside the filters",
-        };
-        Ok(good(format!(
-            "{entries} on three pages: the same ids in the same order, readable times, newest first{inside}"
-        )))
+    let top = client.audit_page(FEW, None).await?;
+    let mut small = entries(&top);
+    named.extend(small.iter().filter_map(Entry::organization_id));
+    if small.is_empty() {
+        let text = "there are no entries; check that the key belongs to the right organization, and that the --audit filters match anything";
+        return Ok((Warning, text.to_owned()));
+    }
+    let next = match &top.end_cursor {
+        Some(cursor) => Some(client.audit_page(FEW, Some(cursor)).await?),
+        None => None,
     };
-    let outcome = pages.await;
-    listing.outcome =
-        outcome.unwrap_or_else(|error| problem(&error, Endpoint::AuditLogs, &settings));
-    listing
+    let first = ids(&small);
+    let mut second = next.as_ref().map(entries).unwrap_or_default();
+    // The cursor's own entry may be among them.
+    second.retain(|entry| !first.contains(&entry.id));
+    small.append(&mut second);
+    let large = client.audit_page(2 * FEW, None).await?;
+    let filters = &settings.api.filters;
+    let mut wrong = contradictions(&small, &entries(&large), filters);
+    if top.server_time.duration_since(Timestamp::now()).abs() > MAX_CLOCK {
+        wrong.push(CLOCK);
+    }
+    if !wrong.is_empty() {
+        return Ok((Warning, wrong.join("; ")));
+    }
+    let mut text = counted(small.len() as u64, "entry", "entries");
+    text += " on three pages: the same ids in the same order, readable times, newest first";
+    if !filters.is_empty() {
+        text += ", inside the filters";
+    }
+    Ok((Good, text))
 }
 
 /// Reads the first tickets and the next ones, which begin with the last of these.
-pub(super) async fn tickets(client: Client, settings: Arc<ExporterSettings>) -> Listing {
-    let mut listing = Listing::new();
+async fn tickets(client: &Client, settings: &ExporterSettings, named: &mut Vec<i64>) -> Found {
     let Some(of_tickets) = &settings.tickets else {
-        return listing;
+        return Ok((Good, "off".to_owned()));
     };
-    let keys = |page: &TicketPage| -> Vec<u64> {
-        let mut aggregate = Aggregate::new(of_tickets, page.server_time, 0);
-        page.items().map(|raw| aggregate.add(raw)).collect()
+    let top = client.ticket_page(FEW, 0).await?;
+    named.extend(top.items().filter_map(organization));
+    let mut aggregate = Aggregate::new(of_tickets, top.server_time, 0);
+    let mut keys =
+        |page: &TicketPage| -> Vec<u64> { page.items().map(|raw| aggregate.add(raw)).collect() };
+    let first = keys(&top);
+    let Some(offset) = first.len().checked_sub(1) else {
+        return Ok((Good, "can be read; there are none".to_owned()));
     };
-    let pages = async {
-        let mut wrong = "";
-        for _ in 0..TRIES {
-            let top = client.ticket_page(FEW, 0).await?;
-            listing.clock = clock(top.server_time).filter(|_| settings.audit.is_none());
-            listing.organizations = top.items().filter_map(organization).collect();
-            let first = keys(&top);
-            let Some(last) = first.last() else {
-                return Ok(good("can be read; there are none"));
-            };
-            let offset = first.len() as u64 - 1;
-            let next = client.ticket_page(FEW, offset).await?;
-            let second = keys(&next);
-            let seen = offset + second.len() as u64;
-            let is_end = second.len() < first.len();
-            wrong = match top.total_count {
-                total if total != next.total_count => "tickets come and go",
-                _ if second.first() != Some(last) => {
-                    "the second page does not begin with the ticket at its offset"
-                }
-                None => "totalCount is missing",
-                Some(total) if total < seen || is_end && total > seen => {
-                    "totalCount is not the number of tickets"
-                }
-                Some(_) => {
-                    let tickets = counted(seen, "ticket", "tickets");
-                    return Ok(good(format!(
-                        "{tickets} on two pages: offset and totalCount are honoured"
-                    )));
-                }
-            };
+    let next = client.ticket_page(FEW, offset as u64).await?;
+    let second = keys(&next);
+    let seen = (offset + second.len()) as u64;
+    let is_end = second.len() < first.len();
+    let wrong = match next.total_count {
+        _ if second.first() != first.last() => {
+            "the second page does not begin with the ticket at its offset"
         }
-        let so = "the snapshot is published as not consistent: ask the API's operators";
-        Ok(warning(format!("{wrong}; {so}")).in_json(wrong))
+        Some(total) if total == seen || total > seen && !is_end => {
+            let tickets = counted(seen, "ticket", "tickets");
+            let text = "on two pages: offset and totalCount are right";
+            return Ok((Good, format!("{tickets} {text}")));
+        }
+        _ => "totalCount is not the number of tickets",
     };
-    let outcome = pages.await;
-    listing.outcome = outcome.unwrap_or_else(|error| problem(&error, Endpoint::Tickets, &settings));
-    listing
+    let advice =
+        "run it again: if this stays, snapshots are not consistent, ask the API's operators";
+    Ok((Warning, format!("{wrong}; {advice}")))
 }
 
-fn rows(page: &AuditPage, settings: &ExporterSettings) -> Vec<Row> {
-    let rows = page.items().map(|raw| {
-        let entry = Entry::read(raw);
-        Row {
-            id: entry.id,
-            has_id: entry.id_text().is_some(),
-            at: entry.created_at,
-            matches: entry.matches(&settings.api.filters),
-        }
-    });
-    rows.collect()
+fn entries(page: &AuditPage) -> Vec<Entry<'_>> {
+    page.items().map(Entry::read).collect()
 }
 
-/// Returns what contradicts the exporter's assumptions, in the entries of two small pages and those of a large one. Some may have come
-/// meanwhile, also below others.
-fn contradictions(first: &[Row], next: &[Row], large: &[Row]) -> Vec<&'static str> {
-    let has = |rows: &[Row], id| rows.iter().any(|row| row.id == id);
-    let common = |of: &[Row], with: &[Row]| -> Vec<EventId> {
-        let ids = of.iter().map(|row| row.id);
-        ids.filter(|id| has(with, *id)).collect()
-    };
-    let small = [first, next].concat();
-    let is_moved = common(&small, large) != common(large, &small);
-    // After very many new entries, nothing is in both.
-    let is_renamed =
-        common(&small, large).is_empty() && large.iter().any(|row| row.at == first[0].at);
-    // A page may be capped.
-    let end = first.last().map(|row| row.id);
-    let below = large.iter().skip_while(|row| Some(row.id) != end).skip(1);
-    let unknown = below.filter(|row| !has(next, row.id)).count();
-    let leads_past = unknown >= ENOUGH && common(next, large).is_empty();
-    let ids: BTreeSet<EventId> = large.iter().map(|row| row.id).collect();
-    let times: Vec<Timestamp> = large.iter().filter_map(|row| row.at).collect();
+fn ids(entries: &[Entry]) -> Vec<EventId> {
+    entries.iter().map(|entry| entry.id).collect()
+}
+
+/// Returns what contradicts the exporter's assumptions, in the entries of two small pages and those of a large one. Meanwhile
+/// new entries may appear on top, and a few late ones below others.
+fn contradictions(small: &[Entry], large: &[Entry], filters: &Filters) -> Vec<&'static str> {
+    let [mut before, mut after] = [small, large].map(ids);
+    let is_late = |entry: &&Entry| entry.created_at < small[0].created_at;
+    let missing = large.iter().filter(is_late);
+    let missing = missing.filter(|entry| !before.contains(&entry.id)).count();
+    let repeats = after.len() > after.iter().collect::<BTreeSet<_>>().len();
+    let all = before.clone();
+    before.retain(|id| after.contains(id));
+    after.retain(|id| all.contains(id));
+    let times: Vec<Timestamp> = large.iter().filter_map(|entry| entry.created_at).collect();
     let rises = times.windows(2).filter(|pair| pair[0] < pair[1]).count();
     let falls = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
-    let any = |is_so: fn(&Row) -> bool| large.iter().any(is_so);
+    let any = |is_so: &dyn Fn(&Entry) -> bool| large.iter().any(is_so);
     let all = [
-        (leads_past, LEADS_PAST),
-        (is_moved || is_renamed, IDS_DIFFER),
-        (ids.len() < large.len(), IDS_REPEAT),
-        (any(|row| !row.has_id), IDS_MISSING),
-        (any(|row| row.at.is_none()), TIMES_UNREADABLE),
-        (rises > falls && rises >= ENOUGH, OLDEST_FIRST),
-        (any(|row| !row.matches), OUTSIDE),
+        (
+            missing >= ENOUGH,
+            "endCursor skips entries, or their ids change: ask the API's operators",
+        ),
+        (
+            before != after,
+            "entries change their order: ask the API's operators",
+        ),
+        (
+            repeats,
+            "two entries have one id, and the second one is not counted",
+        ),
+        (any(&|entry| entry.id_text().is_none()), NO_ID),
+        (any(&|entry| entry.created_at.is_none()), NO_TIME),
+        (
+            rises > falls && rises >= ENOUGH,
+            "the oldest entry comes first, which is not supported",
+        ),
+        (any(&|entry| !entry.matches(filters)), OUTSIDE),
     ];
     let wrong = all.into_iter().filter(|(is_so, _)| *is_so);
     wrong.map(|(_, text)| text).collect()
 }
 
-/// Compares this machine's clock with the API's.
-fn clock(api: Timestamp) -> Option<Outcome> {
-    let ahead = api.duration_since(Timestamp::now());
-    let by = shown_duration(ahead.unsigned_abs());
-    let way = if ahead.is_negative() {
-        "ahead of"
-    } else {
-        "behind"
-    };
-    let said = format!(
-        "this machine's is {by} {way} the API's, and the exporter uses the earlier one; correct it, for example with NTP"
-    );
-    (ahead.abs() > MAX_CLOCK).then(|| warning(said))
-}
-
-/// Says what to do about a request that failed.
-fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) -> Outcome {
-    let (said, reason) = (error.to_string(), error.reason());
+/// Returns the line of a request that failed, with what to do unless its error says that.
+fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) -> Line {
+    let reason = error.reason();
     let place = match &settings.api.key {
         KeySource::File(path) => format!("the file {}", path.display()),
         KeySource::Value(_) => format!("the variable {KEY_VARIABLE}"),
@@ -248,44 +184,12 @@ fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) ->
         endpoint.scope(),
         endpoint.as_str().trim_end_matches("-logs")
     );
-    let advice = match reason {
-        R::Timeout | R::RateLimited => "; the exporter would try again, for as long as it takes",
-        R::Unauthorized | R::Forbidden => &new_key,
-        R::Rejected if matches!(error.status(), Some(400 | 422)) => {
-            "; correct what it names, most likely one of the --audit filters"
-        }
-        R::ServerError => "; the API itself fails: ask its operators",
-        R::Key => "; put the key into it, on one line, readable for this user",
-        // The message itself says what to do.
-        R::Blocked => "",
-        R::Rejected | R::Connect if said.contains("; ") => "",
-        _ => {
-            "; check --api.base-url (give the URL before /v1), --api.ca-file, and any proxy, firewall or login page in between"
-        }
+    let (level, advice) = match reason {
+        R::Timeout | R::RateLimited => (NotTested, "; the exporter would try again"),
+        R::Unauthorized | R::Forbidden => (Bad, &*new_key),
+        R::ServerError => (Bad, "; the API itself fails: ask its operators"),
+        R::Malformed | R::TooLarge => (Bad, "; check --api.base-url (give the URL before /v1)"),
+        _ => (Bad, ""),
     };
-    let level = match reason {
-        R::Timeout | R::RateLimited => Level::NotTested,
-        _ => Level::Bad,
-    };
-    let class = match error.status() {
-        Some(status) => format!("HTTP {status}, {}", reason.as_str()),
-        None => reason.as_str().to_owned(),
-    };
-    Outcome::new(level, said + advice).in_json(class)
+    Line::new(level, endpoint.as_str(), format!("{error}{advice}")).because(reason.as_str())
 }
-
-// === impl Listing ===
-
-impl Listing {
-    fn new() -> Self {
-        Self {
-            outcome: good("off"),
-            clock: None,
-            organizations: Vec::new(),
-        }
-    }
-}
-
-// === impl Unobserved ===
-
-impl Observer for Unobserved {}

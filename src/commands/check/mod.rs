@@ -1,24 +1,32 @@
 //! The command `check`: tries everything that the exporter needs and prints, one line each, what is good, what is wrong, and what to do.
 //!
-//! It calls the constructors and validations of the exporter, and says only what it has tried. It changes nothing: it moves no cursor and
-//! sends no record, and what it creates beside the state file is gone at once. No request takes longer than ten seconds. Everything is tried
-//! at the same time, and each line is printed once it and those before it are known.
+//! It calls the constructors and validations of the exporter, and reports only what it has tried. It changes nothing: it moves no cursor
+//! and sends no record, and it deletes at once what it creates beside the state file. No request takes longer than ten seconds. Everything
+//! is tried at the same time, and each line is printed once it and those before it are known.
 
 mod api;
 mod collector;
-mod port;
 mod report;
 mod state;
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use orgdata_api::{Client, Endpoint};
 use tokio::task::JoinHandle;
 
 use super::{Failure, ReportFormat};
 use crate::cli::{self, ExporterSettings, Flags};
-use report::{Outcome, Report, bad, good, warning};
+use crate::metrics::Metrics;
+use report::Level::{Bad, Good, Warning};
+use report::{Line, Report};
+use state::State;
+
+/// The maximum time for one request, whatever the flags allow the exporter.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// `check`.
 #[derive(Clone, Debug, Args)]
@@ -36,76 +44,62 @@ pub struct CheckArgs {
 /// If something is not good, with the exit status and without a message.
 pub async fn run(args: &CheckArgs, wrong: Vec<String>) -> Result<(), Failure> {
     let mut report = Report::new(args.format);
-    try_all(&args.flags, wrong, &mut report).await?;
+    let resolved = ExporterSettings::resolve(&args.flags, &cli::variable);
+    match resolved.and_then(with_client) {
+        Ok((settings, client)) if wrong.is_empty() => {
+            try_all(Arc::new(settings), client, &mut report).await?;
+        }
+        resolved => {
+            let errors = resolved.err().unwrap_or_default();
+            let errors = errors.iter().map(|error| cli::with_origin(error, error));
+            for problem in wrong.into_iter().chain(errors) {
+                report.add(Line::new(Bad, "settings", problem))?;
+            }
+        }
+    }
     report.end()
 }
 
-async fn try_all(flags: &Flags, wrong: Vec<String>, report: &mut Report) -> Result<(), Failure> {
-    let resolved = ExporterSettings::resolve(flags, &cli::variable);
-    let settings = match resolved {
-        Ok(settings) if wrong.is_empty() => Arc::new(settings),
-        resolved => {
-            let others = resolved.err().unwrap_or_default().into_iter();
-            let others = others.map(|error| cli::with_origin(&error, &error));
-            for problem in wrong.into_iter().chain(others) {
-                let class = name_in(&problem).to_owned();
-                report.add("settings", bad(problem).in_json(class))?;
-            }
-            return Ok(());
-        }
-    };
-    for name in super::unknown_variables() {
-        let said =
-            "is unknown and has no effect; correct its name (--help lists them all) or unset it";
-        report.add("variables", warning(format!("{name} {said}")))?;
-    }
-    if let Some(problem) = otlp_logs::wrong_attributes(&cli::variable) {
-        report.add("variables", warning(format!("{problem}; it has no effect")))?;
-    }
-    let client = match api::client(&settings) {
-        Ok(client) => client,
-        Err(error) => return report.add("settings", bad(error)),
-    };
-    report.add("settings", good("valid"))?;
-    let audit = tokio::spawn(api::audit(client.clone(), settings.clone()));
-    let tickets = tokio::spawn(api::tickets(client, settings.clone()));
-    let logs = tokio::spawn(collector::logs(settings.clone()));
-    let traces = tokio::spawn(collector::traces());
-    let (port, state) = tokio::join!(port::problem(&settings), state::find(&settings.ledger));
-    let judged = port::judge(&settings.web, port.as_ref(), state.is_locked());
-    report.add("port", judged)?;
-    if let Some(expired) = expired(&settings) {
-        report.add("certificate", expired)?;
-    }
-    report.add("state", state.judge(&settings.ledger, port.is_none()))?;
-    report.add("collector", ended(logs).await?)?;
-    if let Some(outcome) = ended(traces).await? {
-        report.add("traces", outcome)?;
-    }
-    let mut organizations = Vec::new();
-    for (check, listing) in [("audit-logs", audit), ("tickets", tickets)] {
-        let listing = ended(listing).await?;
-        report.add(check, listing.outcome)?;
-        if let Some(clock) = listing.clock {
-            report.add("clock", clock)?;
-        }
-        organizations.push(listing.organizations);
-    }
-    match state.organization(&organizations) {
-        Some(outcome) => report.add("organization", outcome),
-        None => Ok(()),
-    }
+/// Adds the exporter's client, which waits no longer than `check`.
+fn with_client(settings: ExporterSettings) -> Result<(ExporterSettings, Client), Vec<String>> {
+    let mut api = settings.api.clone();
+    api.timeout = api.timeout.min(MAX_TIME);
+    // The observer is not read.
+    let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone());
+    Ok((settings, client.map_err(|error| vec![error])?))
 }
 
-/// Returns the flag or variable that a message names.
-fn name_in(message: &str) -> &str {
-    let mut words = message.split([' ', '\'', ':', '=']);
-    let is_name = |word: &&str| {
-        ["--", "ORGDATA_", "OTEL_"]
-            .iter()
-            .any(|it| word.starts_with(it))
+async fn try_all(
+    settings: Arc<ExporterSettings>,
+    client: Client,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    for problem in super::variables_without_effect() {
+        report.add(Line::new(Warning, "variables", problem))?;
+    }
+    report.add(Line::new(Good, "settings", "valid"))?;
+    let listing = |endpoint| {
+        let listing = api::listing(endpoint, client.clone(), settings.clone());
+        tokio::spawn(listing)
     };
-    words.find(is_name).unwrap_or("a setting")
+    let listings = [Endpoint::AuditLogs, Endpoint::Tickets].map(listing);
+    let logs = tokio::spawn(collector::logs(settings.clone()));
+    let traces = tokio::spawn(collector::traces());
+    let bound = exporter_web::bind(&settings.web, settings.web_config.clone());
+    let (bound, state) = tokio::join!(bound, state::look(&settings.ledger));
+    let taken = bound.err();
+    report.add(port(&settings, taken.as_ref(), &state))?;
+    report.add(expired(&settings))?;
+    report.add(state::line(&state, &settings.ledger, taken.is_none()))?;
+    report.add(ended(logs).await?)?;
+    report.add(ended(traces).await?)?;
+    let mut organizations = Vec::new();
+    for listing in listings {
+        let (line, named) = ended(listing).await?;
+        report.add(line)?;
+        organizations.extend(named);
+    }
+    report.add(state::organization(&state, &organizations))
 }
 
 /// Waits for what was started.
@@ -115,11 +109,25 @@ async fn ended<T>(task: JoinHandle<T>) -> Result<T, Failure> {
         .map_err(|error| Failure::at_run_time(format!("internal error: {error}; please report it")))
 }
 
-/// Says that the web server's certificate has expired, if it has.
-fn expired(settings: &ExporterSettings) -> Option<Outcome> {
+/// Returns whether the addresses of the web server can be used. The exporter that has the state file may have them.
+fn port(settings: &ExporterSettings, problem: Option<&io::Error>, state: &State) -> Line {
+    let addresses = settings.web.listen_addresses.join(", ");
+    let is_locked = state.as_ref().is_ok_and(|look| look.is_locked);
+    match problem {
+        None => Line::new(Good, "port", format!("{addresses}: free")),
+        Some(error) if error.kind() == ErrorKind::AddrInUse && is_locked => {
+            let text = format!("{addresses}: in use, as the state file is, by a running exporter");
+            Line::new(Good, "port", text)
+        }
+        Some(error) => Line::new(Bad, "port", error),
+    }
+}
+
+/// Returns a line if the web server's certificate has expired.
+fn expired(settings: &ExporterSettings) -> Option<Line> {
     let end = Timestamp::try_from(settings.web_config.certificate_not_after()?).ok()?;
-    let said = format!(
+    let text = format!(
         "that of --web.config.file expired at {end:.0}, and scrapers refuse it; replace it, no restart is needed"
     );
-    (end < Timestamp::now()).then(|| bad(said))
+    (end < Timestamp::now()).then(|| Line::new(Bad, "certificate", text))
 }

@@ -1,19 +1,18 @@
-//! The report: what is found, line by line or as one JSON document, and the exit status that follows.
+//! The report: a line for each finding, printed at once or as one JSON document at the end, and the exit status that follows.
 
 use std::io::Write as _;
 
 use clap::builder::styling::AnsiColor;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::commands::{Failure, ReportFormat, print, printed};
 use crate::util::{counted, one_line};
 
 /// How good a finding is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Level {
-    #[default]
     Good,
     /// The exporter would work, but not as it should.
     Warning,
@@ -23,53 +22,39 @@ pub(super) enum Level {
     Bad,
 }
 
-/// What a check finds; if it is not good, with what to do after a semicolon.
-#[derive(Clone, Debug)]
-pub(super) struct Outcome {
+/// A finding. In JSON it has nothing of the organization and no address.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Line {
+    check: &'static str,
     level: Level,
-    said: String,
-    /// What JSON says: nothing of the organization, and no address.
-    class: Option<String>,
+    /// The same reason as in the metrics, if a request failed.
+    reason: Option<&'static str>,
+    /// What was found; if it is not good, with what to do after a semicolon.
+    #[serde(skip)]
+    text: String,
 }
 
 /// The lines so far.
 pub(super) struct Report {
     format: ReportFormat,
-    findings: Vec<(&'static str, Outcome)>,
+    lines: Vec<Line>,
 }
 
-pub(super) fn good(said: impl ToString) -> Outcome {
-    Outcome::new(Level::Good, said)
-}
+// === impl Line ===
 
-pub(super) fn warning(said: impl ToString) -> Outcome {
-    Outcome::new(Level::Warning, said)
-}
-
-pub(super) fn not_tested(said: impl ToString) -> Outcome {
-    Outcome::new(Level::NotTested, said)
-}
-
-pub(super) fn bad(said: impl ToString) -> Outcome {
-    Outcome::new(Level::Bad, said)
-}
-
-// === impl Outcome ===
-
-impl Outcome {
-    pub(super) fn new(level: Level, said: impl ToString) -> Self {
+impl Line {
+    pub(super) fn new(level: Level, check: &'static str, text: impl ToString) -> Self {
         Self {
+            check,
             level,
-            said: said.to_string(),
-            class: None,
+            reason: None,
+            text: text.to_string(),
         }
     }
 
-    pub(super) fn in_json(self, class: impl ToString) -> Self {
-        Self {
-            class: Some(class.to_string()),
-            ..self
-        }
+    pub(super) fn because(self, reason: &'static str) -> Self {
+        let reason = Some(reason);
+        Self { reason, ..self }
     }
 }
 
@@ -77,69 +62,60 @@ impl Outcome {
 
 impl Report {
     pub(super) fn new(format: ReportFormat) -> Self {
-        Self {
-            format,
-            findings: Vec::new(),
-        }
+        let lines = Vec::new();
+        Self { format, lines }
     }
 
-    pub(super) fn add(&mut self, check: &'static str, found: Outcome) -> Result<(), Failure> {
-        let (word, colour) = match found.level {
+    /// Adds a line, if there is one, and prints it unless the format is JSON.
+    pub(super) fn add(&mut self, line: impl Into<Option<Line>>) -> Result<(), Failure> {
+        let Some(line) = line.into() else {
+            return Ok(());
+        };
+        let (word, colour) = match line.level {
             Level::Good => ("good", AnsiColor::Green),
             Level::Warning => ("warning", AnsiColor::Yellow),
             Level::NotTested => ("not tested", AnsiColor::Cyan),
             Level::Bad => ("bad", AnsiColor::Red),
         };
-        let (colour, said) = (colour.on_default(), one_line(&found.said, usize::MAX));
-        self.findings.push((check, found));
+        let (colour, check) = (colour.on_default(), line.check);
+        let text = one_line(&line.text, usize::MAX);
+        self.lines.push(line);
         if self.format == ReportFormat::Json {
             return Ok(());
         }
         // Removes the colours unless this is a terminal that wants them.
         let mut out = anstream::stdout().lock();
-        printed(writeln!(
-            out,
-            "{colour}{word:10}{colour:#}  {check:12}  {said}"
-        ))
+        let text = format!("{colour}{word:10}{colour:#}  {check:12}  {text}");
+        printed(writeln!(out, "{text}"))
     }
 
     /// Prints the end, and returns the exit status.
     pub(super) fn end(self) -> Result<(), Failure> {
-        let levels = self.findings.iter().map(|(_, found)| found.level);
-        let level = levels.clone().max().unwrap_or_default();
-        let count = |wanted| levels.clone().filter(|level| *level == wanted).count() as u64;
-        let summary = match level {
-            Level::Good => "All is well.".to_owned(),
+        let levels = self.lines.iter().map(|line| line.level);
+        let level = levels.clone().max().unwrap_or(Level::Good);
+        let count = levels.filter(|one| *one == level).count() as u64;
+        let (status, summary) = match level {
+            Level::Good => (0, "All is well.".to_owned()),
             Level::Warning => {
-                let warnings = counted(count(level), "warning", "warnings");
-                format!("The exporter would work; {warnings}.")
+                let warnings = counted(count, "warning", "warnings");
+                (1, format!("The exporter would work; {warnings}."))
             }
-            Level::NotTested => "Some things could not be tested.".to_owned(),
+            Level::NotTested => (2, "Some things could not be tested.".to_owned()),
             Level::Bad => {
-                let things = counted(count(level), "thing is wrong", "things are wrong");
-                format!("The exporter would not work: {things}.")
+                let things = counted(count, "thing is wrong", "things are wrong");
+                (2, format!("The exporter would not work: {things}."))
             }
         };
+        let version = env!("CARGO_PKG_VERSION");
+        let document = json!({ "version": version, "level": level, "findings": self.lines });
         print(match self.format {
             ReportFormat::Text => format!("\n{summary}\n"),
-            ReportFormat::Json => format!("{:#}\n", self.json(level)),
+            ReportFormat::Json => format!("{document:#}\n"),
         })?;
-        match level {
-            Level::Good => Ok(()),
-            // The report says why.
-            Level::Warning => Err(Failure::new(1, "")),
-            Level::NotTested | Level::Bad => Err(Failure::new(2, "")),
+        // The report says why.
+        match status {
+            0 => Ok(()),
+            _ => Err(Failure::new(status, "")),
         }
-    }
-
-    fn json(&self, level: Level) -> Value {
-        let findings = self.findings.iter().map(
-            |(check, found)| json!({ "check": check, "level": found.level, "class": found.class }),
-        );
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "level": level,
-            "findings": findings.collect::<Vec<_>>(),
-        })
     }
 }

@@ -1,107 +1,87 @@
-//! The state file, its disk, and whether it is one of the organization of the key.
+//! The state file, its disk, and whether it belongs to the organization of the key.
 
 use bytesize::ByteSize;
 use tokio::time::timeout;
 
-use super::api::MAX_TIME;
-use super::report::{Level, Outcome, bad, good, not_tested};
+use super::MAX_TIME;
+use super::report::Level::{Bad, Good, NotTested, Warning};
+use super::report::Line;
 use crate::ledger::{LedgerOptions, Look, OtherOrganization};
 use crate::util::{counted, shown_duration};
 
-/// What is known of the state file.
-#[derive(Debug)]
-pub(super) enum State {
-    /// It is in memory, or cannot be looked at.
-    Unknown(Outcome),
-    /// It can be used.
-    Seen(Look),
-}
+/// What is known of the state file, or the line of one in memory or that cannot be used.
+pub(super) type State = Result<Look, Line>;
 
 /// Looks at the file in a thread of its own, since its disk may hang.
-pub(super) async fn find(options: &LedgerOptions) -> State {
+pub(super) async fn look(options: &LedgerOptions) -> State {
+    let line = |level, text| Line::new(level, "state", text);
     let Some(path) = options.path.clone() else {
-        return State::Unknown(good("in memory, and lost when the process ends"));
+        let text = "in memory, and lost when the process ends";
+        return Err(line(Good, text.to_owned()));
     };
     let look = tokio::task::spawn_blocking(move || Look::at(&path));
-    State::Unknown(match timeout(MAX_TIME, look).await {
-        Ok(Ok(Ok(look))) => return State::Seen(look),
-        Ok(Ok(Err(error))) => bad(error),
-        Ok(Err(_)) | Err(_) => not_tested(format!(
-            "{} cannot be read within {}; check whether its disk hangs, or give --state.path a file on another one",
-            options.shown_path().display(),
-            shown_duration(MAX_TIME)
+    match timeout(MAX_TIME, look).await {
+        Ok(Ok(look)) => look.map_err(|error| line(Bad, error.to_string())),
+        Ok(Err(_)) | Err(_) => Err(line(
+            NotTested,
+            format!(
+                "{} cannot be read within {}; check whether its disk hangs, or give --state.path a file on another one",
+                options.shown_path().display(),
+                shown_duration(MAX_TIME)
+            ),
         )),
-    })
+    }
 }
 
-// === impl State ===
-
-impl State {
-    /// Reports whether another process has the file.
-    pub(super) fn is_locked(&self) -> bool {
-        matches!(self, Self::Seen(look) if look.is_locked)
+/// Returns whether the file can be used. `is_port_free` means that no exporter has the addresses.
+pub(super) fn line(state: &State, options: &LedgerOptions, is_port_free: bool) -> Line {
+    let look = match state {
+        Err(line) => return line.clone(),
+        Ok(look) => look,
+    };
+    let mut text = options.shown_path().display().to_string();
+    text += match (&look.content, look.is_locked) {
+        (None, _) => " does not exist yet and can be created",
+        (Some(_), true) => " is in use by another process",
+        (Some(_), false) => " can be used",
+    };
+    if let Some(content) = &look.content {
+        let records = counted(content.waiting, "log record", "log records");
+        let letters = counted(content.dead_letters, "dead letter", "dead letters");
+        text += &format!("; not delivered: {records}; {letters}");
     }
-
-    /// Says whether the file can be used. `is_port_free` says that no exporter has the addresses.
-    pub(super) fn judge(&self, options: &LedgerOptions, is_port_free: bool) -> Outcome {
-        let look = match self {
-            Self::Unknown(outcome) => return outcome.clone(),
-            Self::Seen(look) => look,
-        };
-        let mut said = match &look.content {
-            None => "does not exist yet and can be created".to_owned(),
-            Some(content) => {
-                let records = counted(content.waiting, "log record", "log records");
-                let letters = counted(content.dead_letters, "dead letter", "dead letters");
-                let by = match look.is_locked {
-                    true => "is in use by another process",
-                    false => "can be used",
-                };
-                format!("{by}; not delivered: {records}; {letters}")
-            }
-        };
-        let size = |bytes| ByteSize(bytes).display().iec();
-        if let Some(free) = look.free {
-            said += &format!("; {} free on its disk", size(free));
-        }
-        let (max, mut level) = (options.max_size, Level::Warning);
-        if look.is_locked && is_port_free {
-            said += "; nothing listens at --web.listen-address, so it is in use by something else: stop that, or give --state.path another file";
-        } else if look.room.is_some_and(|room| room < max) {
-            said += &format!(
-                "; that is less than --state.max-size ({}) may need: free some space, or lower it",
-                size(max)
-            );
-        } else {
-            level = Level::Good;
-        }
-        let name = options.shown_path().display();
-        Outcome::new(level, format!("{name} {said}"))
+    let size = |bytes| ByteSize(bytes).display().iec();
+    if let Some(free) = look.free {
+        text += &format!("; {} free on its disk", size(free));
     }
-
-    /// Compares the organizations of what the key can read with each other and with that of the file. `None` if nothing names one.
-    pub(super) fn organization(&self, organizations: &[Vec<i64>]) -> Option<Outcome> {
-        let stored = match self {
-            Self::Seen(look) => look.content.as_ref().and_then(|it| it.organization.clone()),
-            Self::Unknown(_) => None,
-        };
-        let mut expected = stored.clone();
-        let named = organizations.iter().filter(|named| !named.is_empty());
-        for named in named.clone() {
-            match OtherOrganization::check(named, expected.as_deref()) {
-                Ok(found) => expected = found.map(|id| id.to_string()),
-                Err(error) if stored.is_some() => return Some(bad(error)),
-                Err(OtherOrganization { found, expected }) => {
-                    return Some(bad(format!(
-                        "entries belong to {expected} and tickets to {found}; ask the API's operators"
-                    )));
-                }
-            }
-        }
-        let id = expected.filter(|_| named.count() > 0)?;
-        Some(good(match stored {
-            Some(_) => format!("{id}, the same for the key and the state file"),
-            None => id,
-        }))
+    let (max, mut level) = (options.max_size, Warning);
+    if look.is_locked && is_port_free {
+        text += "; nothing listens at --web.listen-address, so another program uses the file: stop it, or give --state.path another file";
+    } else if look.room.is_some_and(|room| room < max) {
+        text += &format!(
+            "; that is less than --state.max-size ({}) may need: free some space, or lower it",
+            size(max)
+        );
+    } else {
+        level = Good;
     }
+    Line::new(level, "state", text)
+}
+
+/// Compares the organization that entries and tickets name with that of the file. `None` if nothing names one.
+pub(super) fn organization(state: &State, named: &[i64]) -> Option<Line> {
+    let content = state.as_ref().ok().and_then(|look| look.content.as_ref());
+    let stored = content.and_then(|content| content.organization.as_deref());
+    if named.is_empty() {
+        return None;
+    }
+    let (level, text) = match (OtherOrganization::check(named, stored), stored) {
+        (Err(error), _) => (Bad, error.to_string()),
+        (Ok(_), Some(id)) => (
+            Good,
+            format!("{id}, the same for the key and the state file"),
+        ),
+        (Ok(id), None) => (Good, id?.to_string()),
+    };
+    Some(Line::new(level, "organization", text))
 }

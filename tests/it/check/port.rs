@@ -38,7 +38,7 @@ async fn one_that_the_exporter_with_the_state_file_has_is_good() {
         launch.flag("--web.listen-address", &address)
     };
     let own = of(&launch.dir().join("state.db"));
-    let own = expect(own, "good port: by an exporter that runs").await;
+    let own = expect(own, "good port: by a running exporter").await;
     own.assert("good", "state", "is in use by another process");
     expect(
         of(Path::new("other.db")),

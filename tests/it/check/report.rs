@@ -63,7 +63,7 @@ async fn json_has_no_ids_names_cursors_addresses_or_query_strings() {
         assert!(document["level"].is_string(), "{shown}");
         for finding in document["findings"].as_array().unwrap() {
             let keys = finding.as_object().unwrap().keys();
-            assert!(keys.eq(["check", "level", "class"]), "{finding}");
+            assert!(keys.eq(["check", "level", "reason"]), "{finding}");
         }
         let findings = document["findings"].to_string().to_lowercase();
         let cursors = api.requests().last.into_iter();
@@ -86,11 +86,6 @@ async fn all_wrong_settings_are_reported_at_once() {
         .args(&["--api.page-size", "1001", "--audit.pol-interval=1s"])
         .args(&["--otlp.redact=a..b", "--metrics.actor-label=hash"])
         .args(&["--web.config.file=missing.yml"]);
-    let json = launch.clone().arg("--format=json").run().await.stdout;
-    let json: Value = serde_json::from_str(&json).unwrap();
-    for (index, name) in [(0, "ORGDATA_TICKETS_ENABLED"), (2, "--api.page-size")] {
-        assert_eq!(json["findings"][index]["class"], name, "{json}");
-    }
     let finished = launch.run().await;
     let checked = Checked(finished.stdout);
     let found = checked.findings();

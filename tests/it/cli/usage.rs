@@ -165,10 +165,12 @@ async fn an_empty_variable_is_unset_and_one_without_effect_is_a_warning() {
     // No empty list of open states: some tickets are open.
     assert!(exporter.sum("orgdata_open_tickets").await > 0.0);
     for words in [
-        "unknown variable | ORGDATA_AUDIT_POL_INTERVAL",
-        "wrong variable has no effect | OTEL_RESOURCE_ATTRIBUTES: ",
+        "ORGDATA_AUDIT_POL_INTERVAL is unknown",
+        "OTEL_RESOURCE_ATTRIBUTES: ",
     ] {
-        exporter.logs(&format!("level=warn | {words}")).await;
+        exporter
+            .logs(&format!("level=warn | a variable has no effect | {words}"))
+            .await;
     }
     let without_key = with(&[URL]).env("ORGDATA_API_KEY", "");
     refused(without_key, "--api.key-file | ORGDATA_API_KEY").await;
