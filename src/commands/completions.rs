@@ -59,6 +59,8 @@ pub fn man(args: &ManArgs) -> Result<(), Failure> {
         };
         command = found.clone();
     }
+    // The generator leaves out the text of a flag that `-h` hides.
+    command = command.mut_args(|flag| flag.hide_short_help(false));
     let mut page = Vec::new();
     let man = Man::new(command).source(concat!("orgdata-exporter ", env!("CARGO_PKG_VERSION")));
     printed(man.render(&mut page))?;

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use clap::ArgMatches;
+use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -40,8 +41,9 @@ const SHOWN: [(&str, &str); 10] = [
     ("log.record.uid", "id"),
 ];
 
-/// Sets the defaults of the demo, and hides the flags that have no effect.
+/// Sets the defaults of the demo, which reads no variable, and hides the flags that have no effect.
 pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
+    let argument = argument.env(Resettable::Reset);
     let default = match argument.get_id().as_str() {
         id if id.starts_with("api.") => return argument.hide(true),
         "audit.poll-interval" => "1s",

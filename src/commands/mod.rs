@@ -54,6 +54,7 @@ pub struct Cli {
 pub enum Command {
     /// Try settings, port, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
     #[command(
+        mut_args = brief,
         after_help = "Requests three pages of audit logs and two of tickets, which also show whether the API is as the exporter assumes. Exit status: \
                       0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong or could not be tested."
     )]
@@ -62,7 +63,7 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Run the exporter with a simulator inside, on loopback, without configuration
     #[command(
-        mut_args = demo::adapted,
+        mut_args = |flag| brief(demo::adapted(flag)),
         after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s, prints the log records of the last 10m first, scans tickets \
                       every 5s. Reads no variable."
     )]
@@ -75,9 +76,9 @@ pub enum Command {
     Man(ManArgs),
     /// Run the simulator of the Organization Data API alone, with control endpoints for events and faults
     Simulate(Box<crate::simulator::Args>),
-    /// List the audit logs of a time again, and compare them with an export of the log store
+    /// Compare an export of the log store with what the API lists
     #[command(
-        mut_args = verify::adapted,
+        mut_args = |flag| brief(verify::adapted(flag)),
         after_help = "Exit status: 0 everything is there, or what was missing has been sent; 1 something is missing; 2 the two could not be compared."
     )]
     Verify(Box<VerifyArgs>),
@@ -103,10 +104,11 @@ const BRIEF: [&str; 7] = [
     "web.listen-address",
 ];
 
-/// Hides the other flags from `-h`.
+/// Hides the other flags of the exporter from `-h`.
 fn brief(argument: Arg) -> Arg {
-    let is_shown = BRIEF.contains(&argument.get_id().as_str());
-    argument.hide_short_help(!is_shown)
+    let id = argument.get_id().as_str();
+    let is_hidden = id.contains('.') && !BRIEF.contains(&id);
+    argument.hide_short_help(is_hidden)
 }
 
 /// Parses the command line. `check` reports everything that is wrong with it and its variables: a flag that is wrong is left out, and
@@ -116,6 +118,10 @@ fn brief(argument: Arg) -> Arg {
 /// If it is wrong, for any other command.
 pub fn parse() -> Result<(Cli, ArgMatches, Vec<String>), Failure> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
+    // clap takes `-h` after `help` for the name of a command.
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.retain(|word| word != "-h" && word != "--help");
+    }
     let is_check = words.get(1).is_some_and(|word| word == "check");
     let mut wrong = cli::quoted_variables();
     let mut left_out: Vec<String> = Vec::new();

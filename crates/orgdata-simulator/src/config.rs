@@ -31,7 +31,7 @@ pub struct Config {
     pub history: u64,
 
     /// The time before the start over which they are spread
-    #[arg(long, value_name = "DURATION", default_value = "7days", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration::parse)]
     pub history_span: Duration,
 
     /// New audit log entries per second

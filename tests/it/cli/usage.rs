@@ -89,6 +89,22 @@ async fn help_manual_and_completions_name_every_flag_and_show_no_values() {
             assert!(is_named, "{arguments}: {flag}");
         }
     }
+    let manual = printed("man").await;
+    for flag in Cli::command().get_arguments() {
+        let text = flag.get_help().unwrap().to_string();
+        let text = text.split('\'').next().unwrap();
+        assert!(manual.contains(text), "{flag}: {text}");
+    }
+    for command in ["", "check ", "demo ", "verify "] {
+        let short = printed(&format!("{command}-h")).await;
+        assert!(short.lines().count() < 60, "{command}: {short}");
+        assert!(short.contains("--otlp.endpoint"), "{command}: {short}");
+    }
+    for help in ["help -h", "help --help"] {
+        assert_eq!(printed(help).await, printed("--help").await);
+    }
+    let manual = printed("man demo").await;
+    assert!(!manual.contains("ORGDATA_"), "it reads no variable");
     let manual = printed("man dead-letters list").await;
     assert!(manual.contains(".TH orgdata-exporter-dead-letters-list 1"));
     assert!(printed("completions zsh").await.contains("--otlp.endpoint"));
