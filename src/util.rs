@@ -10,6 +10,7 @@ use humantime::FormattedDuration;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 pub use orgdata_api::{
     Backoff, Endpoint, FailureReason, Observer, error_chain, labels, one_line, sanitize,
@@ -18,9 +19,13 @@ pub use orgdata_api::{
 /// The maximum length of an id in a log line, in characters.
 const MAX_SHOWN_ID: usize = 64;
 
-/// Which failures of a loop or a task are logged: of each kind the 1st, 2nd, 4th, 8th and so on since the last success.
+/// The maximum time without a log line while a failure repeats.
+const MAX_SILENCE: Duration = Duration::from_secs(3600);
+
+/// Which failures of a loop or a task are logged: of each kind the 1st, 2nd, 4th, 8th and so on since the last success, and the first one an hour after the
+/// last line. With each kind its count, and when it was logged.
 #[derive(Debug)]
-pub(crate) struct Repeated<K>(HashMap<K, u64>);
+pub(crate) struct Repeated<K>(HashMap<K, (u64, Instant)>);
 
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -89,14 +94,18 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
 impl<K: Eq + Hash> Repeated<K> {
     /// Counts a failure of this kind, of which there may only be a few. Returns the count if the failure is to be logged.
     pub(crate) fn should_log(&mut self, kind: K) -> Option<u64> {
-        let count = self.0.entry(kind).or_default();
+        let (count, logged_at) = self.0.entry(kind).or_insert((0, Instant::now()));
         *count += 1;
-        count.is_power_of_two().then_some(*count)
+        if !count.is_power_of_two() && logged_at.elapsed() < MAX_SILENCE {
+            return None;
+        }
+        *logged_at = Instant::now();
+        Some(*count)
     }
 
     /// Begins again, after a success. Returns the number of failures before it.
     pub(crate) fn clear(&mut self) -> u64 {
-        self.0.drain().map(|(_, count)| count).sum()
+        self.0.drain().map(|(_, (count, _))| count).sum()
     }
 }
 
@@ -121,6 +130,22 @@ impl Machine for ThisMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_repeats_is_logged_at_least_once_an_hour() {
+        let mut failures = Repeated::default();
+        let mut logged = Vec::new();
+        // One a minute, for half a day.
+        for minute in 0..720 {
+            logged.extend(failures.should_log("timeout").map(|_| minute));
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        let hours = [
+            0, 1, 3, 7, 15, 31, 63, 123, 127, 187, 247, 255, 315, 375, 435,
+        ];
+        assert_eq!(logged[..hours.len()], hours);
+        assert!(logged.windows(2).all(|pair| pair[1] - pair[0] <= 60));
+    }
 
     #[test]
     fn failures_that_repeat_are_logged_ever_more_rarely_also_if_they_alternate() {
