@@ -62,7 +62,7 @@ pub fn quoted_variables() -> Vec<String> {
     });
     let problem = |(name, _): (OsString, _)| {
         format!(
-            "the variable {} is in quotes, which are a part of its value, as in an env file of Docker; remove the quotes",
+            "the variable {} is in quotes, which become part of its value, as in a Docker env file; remove the quotes",
             name.to_string_lossy()
         )
     };

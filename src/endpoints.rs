@@ -165,7 +165,7 @@ impl Renderer {
             Ok(rendered) => rendered,
             Err(error) => {
                 tracing::error!(%error, "cannot render a response");
-                let message = "This could not be rendered; see the log.\n";
+                let message = "The page could not be rendered; see the log.\n";
                 return (StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
             }
         };

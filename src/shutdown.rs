@@ -55,7 +55,7 @@ pub fn on_hangup(reload: impl Fn() + Clone + Send + 'static) {
     let mut hangups = match signal(SignalKind::hangup()) {
         Ok(hangups) => hangups,
         Err(error) => {
-            tracing::warn!(%error, "cannot listen for SIGHUP; it ends the program");
+            tracing::warn!(%error, "cannot listen for SIGHUP; that signal will end the program");
             return;
         }
     };

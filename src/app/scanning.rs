@@ -58,7 +58,7 @@ pub async fn scan_tickets(
                         Some(doubt) if consistent => tracing::warn!(
                             loop = "tickets",
                             error = %doubt,
-                            "the ticket snapshot may lack tickets; it is published as not consistent"
+                            "the ticket snapshot may lack tickets, and is marked as not consistent"
                         ),
                         None if !consistent => {
                             tracing::info!(loop = "tickets", "the ticket snapshot is consistent again");

@@ -35,7 +35,7 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 const SAVE_PROGRESS: Duration = Duration::from_secs(1);
 
 /// What is wrong with an entry that was sent in spite of the filters.
-const OUTSIDE: &str = "it is outside of --audit.activity-types or --audit.deal-ids";
+const OUTSIDE: &str = "it does not match --audit.activity-types or --audit.deal-ids";
 
 /// Tails the audit logs of one organization into a ledger.
 #[derive(Debug)]
@@ -417,7 +417,7 @@ impl Tail {
             for pattern in self.settings.excluded.unmatched() {
                 tracing::info!(
                     pattern,
-                    "a pattern of --*.exclude-activity-types has excluded nothing so far"
+                    "a pattern in --*.exclude-activity-types has matched no activity type so far"
                 );
             }
         }
@@ -458,11 +458,11 @@ impl Tail {
         if full {
             tracing::warn!(
                 loop = "audit",
-                "the state file is full: the collector has not accepted the log records in it, or a reader prevents WAL truncation; the audit loop pauses"
+                "the state file is full and reading audit logs pauses; check that the collector accepts log records and that no other program has the file open"
             );
         } else {
             // While a full file drains, it is full again after a few pages.
-            tracing::debug!(loop = "audit", "the state file has room again; the audit loop continues");
+            tracing::debug!(loop = "audit", "the state file has room again; reading audit logs continues");
         }
         self.metrics.audit.paused(full);
     }

@@ -58,9 +58,9 @@ labels! {
     /// What a request is for.
     Task {
         /// The next page of a sweep, or the first sync.
-        Sweep => "sweep",
+        Sweep => "poll",
         /// The next page of a pass.
-        Pass => "pass",
+        Pass => "reread",
     }
 }
 
@@ -118,10 +118,10 @@ pub(super) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// It has no entries and none below it, but the page before said that there are.
-    #[error("the API ends the listing although hasMore was true on the page before")]
+    #[error("the listing ended although hasMore was true on the previous page")]
     EndsEarly,
     /// The listing ends, but the cursor is old.
-    #[error("the API no longer knows the cursor; the listing is read again from its top")]
+    #[error("the API no longer accepts the cursor; reading starts again at the newest page")]
     CursorLost,
     /// The listing is empty. That neither ends nor advances a pass, and a first sync asks again.
     #[error("the listing is empty")]
@@ -472,7 +472,7 @@ impl Walks {
             at.duration_since(progress_at).unsigned_abs() >= patience
         };
         if is_over {
-            let message = "the API has failed to return a page of the audit logs for a day; what is on it or below it may be missing";
+            let message = "the API failed to return a page of the audit logs for a day; entries on it and older ones may be missing";
             self.give_up(GapReason::Unreadable, place, message, &mut step);
         } else if is_lost || is_stuck {
             pass.walk = Walk::default();
@@ -734,8 +734,7 @@ impl Walks {
                 self.state.dead_end = page.entries.last().map(|last| last.id);
             }
         } else if page.is_full && step.take.iter().any(counted) {
-            let message =
-                "there are more new entries than ids can be kept; older ones may be missing";
+            let message = "there are more new entries than the exporter can remember; older ones may be missing";
             let last = pass.walk.last;
             self.give_up(GapReason::TooMany, last, message, step);
         }
@@ -771,7 +770,7 @@ impl Walks {
                 reason: GapReason::Retention,
                 from: self.state.complete_through,
                 to: page.times().min(),
-                message: "the listing has no entry any more that was read before; what came in between may have been deleted".to_owned(),
+                message: "the API no longer lists any entry that was read before; entries created in between may have been deleted".to_owned(),
             });
         }
         let state = &mut self.state;

@@ -67,7 +67,7 @@ pub struct ApiFlags {
     /// File with root certificates (PEM) for the API, in addition to those of the system; read again while the exporter runs
     #[arg(id = "api.ca-file", long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// Send the key over plain http to a host other than this machine
+    /// Allow plain http to another host, which sends the key unencrypted
     #[arg(id = "api.allow-plain-http", long, value_name = BOOL, default_value = "false")]
     pub allow_plain_http: bool,
 }
@@ -79,11 +79,11 @@ pub struct AuditFlags {
     /// Read the audit logs; needs the scope activity_logs:read
     #[arg(id = "audit.enabled", long, value_name = BOOL, default_value = "true")]
     pub enabled: bool,
-    /// Time between two polls
+    /// Time between polls
     #[arg(id = "audit.poll-interval", long, value_name = "DURATION")]
     #[arg(default_value = "15s", value_parser = values::duration)]
     pub poll_interval: Duration,
-    /// With a new state file, how far back log records begin: now, oldest, a duration ago like 24h, or a time like 2026-01-31T00:00:00Z. Counters begin at 0 in any case
+    /// How far back log records start if the state file is new: now, oldest, a duration like 24h, or a time like 2026-01-31T00:00:00Z. Counters always start at 0
     #[arg(id = "audit.start", long, value_name = "WHEN", default_value = "now")]
     #[arg(value_parser = values::start)]
     pub start: Start,
@@ -95,19 +95,19 @@ pub struct AuditFlags {
     #[arg(id = "audit.deal-ids", long, value_name = "ID")]
     #[arg(value_delimiter = ',', value_parser = values::deal_id)]
     pub deal_ids: Vec<String>,
-    /// Only events of these actors; repeatable
+    /// Only events by these actors; repeatable
     #[arg(id = "audit.actor-emails", long, value_name = "EMAIL")]
     #[arg(value_delimiter = ',', value_parser = values::word)]
     pub actor_emails: Vec<String>,
-    /// Only events on these target users; repeatable
+    /// Only events that target these users; repeatable
     #[arg(id = "audit.target-emails", long, value_name = "EMAIL")]
     #[arg(value_delimiter = ',', value_parser = values::word)]
     pub target_emails: Vec<String>,
-    /// Time between two re-reads, which find entries that appeared late
+    /// Time between re-reads, which find entries that appeared late
     #[arg(id = "audit.reread-interval", long, value_name = "DURATION")]
     #[arg(default_value = "15m", value_parser = values::duration)]
     pub reread_interval: Duration,
-    /// How far a re-read reaches back before the last complete one began
+    /// How far a re-read goes back beyond the start of the last complete one
     #[arg(id = "audit.reread-window", long, value_name = "DURATION")]
     #[arg(default_value = "1h", value_parser = values::duration)]
     pub reread_window: Duration,
@@ -120,7 +120,7 @@ pub struct TicketFlags {
     /// Read the tickets; needs the scope tickets:read
     #[arg(id = "tickets.enabled", long, value_name = BOOL, default_value = "true")]
     pub enabled: bool,
-    /// Time between two scans
+    /// Time between scans
     #[arg(id = "tickets.scan-interval", long, value_name = "DURATION")]
     #[arg(default_value = "1m", value_parser = values::duration)]
     pub scan_interval: Duration,
@@ -143,22 +143,22 @@ pub struct TicketFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Metrics")]
 pub struct MetricsFlags {
-    /// What the label actor shows; with another value, or another hash key, the counters of events begin at 0
+    /// Value of the label actor. Changing it or the hash key resets the counters of events to 0
     #[arg(id = "metrics.actor-label", long, value_name = "MODE")]
     #[arg(default_value = "id", value_parser = one_of(ACTOR_LABELS))]
     pub actor_label: String,
     /// File with the key of the hash for --metrics.actor-label=hash and --otlp.actor=hash
     #[arg(id = "metrics.hash-key-file", long, value_name = "FILE")]
     pub hash_key_file: Option<PathBuf>,
-    /// Maximum number of actors with a label of their own; events of others are counted as actor="other"
+    /// Maximum number of actors with their own label; events of any others are counted as actor="other"
     #[arg(id = "metrics.max-actors", long, value_name = "NUMBER")]
     #[arg(default_value = "1000", value_parser = value_parser!(u32).range(..=100_000))]
     pub max_actors: u32,
-    /// Do not count events of these activity types, in which * stands for any text; repeatable
+    /// Do not count events of these activity types; * matches any text; repeatable
     #[arg(id = "metrics.exclude-activity-types", long, value_name = "TYPE")]
     #[arg(value_delimiter = ',', value_parser = values::word)]
     pub exclude_activity_types: Vec<String>,
-    /// How long a new increase stays hidden from scrapers, so that increase() sees it. With two Prometheus servers, set it to at least the longer scrape interval. 0 disables it, as in demo
+    /// How long scrapers see the previous value of a new series first, so that increase() has a starting point. With two Prometheus servers, set it to at least the longer scrape interval. 0 disables it, as in demo
     #[arg(id = "metrics.zero-hold", long, value_name = "DURATION")]
     #[arg(default_value = "60s", value_parser = values::duration_or_zero)]
     pub zero_hold: Duration,
@@ -168,7 +168,7 @@ pub struct MetricsFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "State")]
 pub struct StateFlags {
-    /// The state file, or :memory:, which demo uses
+    /// The state file, or :memory:, as in demo
     #[arg(id = "state.path", long, value_name = "FILE")]
     #[arg(default_value = DEFAULT_STATE_PATH)]
     pub path: String,
@@ -183,29 +183,29 @@ pub struct StateFlags {
 #[command(next_help_heading = "Log records")]
 #[group(skip)]
 pub struct OtlpFlags {
-    /// The collector; without one no log records are made, and the first start with one reports that as a gap [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
+    /// The collector. Without one, no log records are made, and the first start with one reports them as a gap [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(id = "otlp.endpoint", long, value_name = "URL")]
     pub endpoint: Option<String>,
     /// grpc, http/protobuf, or stdout for OTLP JSON lines on standard output [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
     #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
     #[arg(value_parser = one_of(PROTOCOLS))]
     pub protocol: Option<String>,
-    /// File with a token for the collector, read for each request and sent as a bearer token
+    /// File with a bearer token for the collector, read for each request
     #[arg(id = "otlp.bearer-token-file", long, value_name = "FILE")]
     pub bearer_token_file: Option<String>,
-    /// Maximum number of records per request, which is never larger than 3 MiB
+    /// Maximum number of records per request; a request never exceeds 3 MiB
     #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
     #[arg(default_value = "512", value_parser = value_parser!(u32).range(1..=100_000))]
     pub batch_size: u32,
-    /// What records say of users: everything, a hash of the actor's id, or nothing. hash and none also leave out fields that the API does not document
+    /// User data in log records: full, hash or none. hash and none also leave out fields that the API does not document
     #[arg(id = "otlp.actor", long, value_name = "MODE")]
     #[arg(default_value = "full", value_parser = one_of(ACTORS))]
     pub actor: String,
-    /// Do not send records of these activity types, in which * stands for any text; repeatable
+    /// Do not send records of these activity types; * matches any text; repeatable
     #[arg(id = "otlp.exclude-activity-types", long, value_name = "TYPE")]
     #[arg(value_delimiter = ',', value_parser = values::word)]
     pub exclude_activity_types: Vec<String>,
-    /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
+    /// Path in metadata, like contact.email; its value is replaced in log records and dead letters; repeatable
     #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
     pub redact: Vec<String>,
 }
@@ -223,7 +223,7 @@ pub struct ProcessFlags {
     #[arg(id = "log.format", long, value_name = "FORMAT")]
     #[arg(value_enum, default_value_t = LogFormat::Logfmt)]
     pub format: LogFormat,
-    /// How long log records are still sent after SIGTERM; the rest stays in the state file
+    /// How long log records are still sent after SIGTERM; unsent ones stay in the state file
     #[arg(id = "shutdown.grace", long, value_name = "DURATION")]
     #[arg(default_value = "5s", value_parser = values::duration)]
     pub shutdown_grace: Duration,

@@ -239,7 +239,7 @@ fn hash_key(of: &str, flags: &Flags) -> Result<hmac::Key, String> {
     let secret = secret.trim_ascii();
     if secret.len() < MIN_HASH_KEY {
         let problem = format!(
-            "it holds fewer than {MIN_HASH_KEY} bytes, and ids could be guessed from their hashes; make it longer"
+            "it has fewer than {MIN_HASH_KEY} bytes, so ids could be guessed from their hashes; use a longer key"
         );
         return Err(in_file(FLAG, path, problem));
     }

@@ -55,20 +55,20 @@ pub enum Command {
     /// Try settings, port, API, key, collector and state file, and print what is wrong and how to fix it. Changes nothing
     #[command(
         mut_args = brief,
-        after_help = "Requests three pages of audit logs and two of tickets, which also show whether the API is as the exporter assumes. Exit status: \
+        after_help = "Requests three pages of audit logs and two of tickets, and compares them with what the exporter assumes of the API. Exit status: \
                       0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong or could not be tested."
     )]
     Check(Box<CheckArgs>),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
-    /// Run the exporter with a simulator inside, on loopback, without configuration
+    /// Run the exporter with a built-in simulator, on loopback, without configuration
     #[command(
         mut_args = |flag| brief(demo::adapted(flag)),
         after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s, prints the log records of the last 10m first, scans tickets \
                       every 5s. Reads no variable."
     )]
     Demo(Box<Flags>),
-    /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read
+    /// List, replay or delete log records that the collector rejected and audit entries that could not be read
     DeadLetters(DeadLettersArgs),
     /// Check the health of a running exporter: exit status 0 healthy, 1 not healthy, 2 wrong settings
     Healthcheck(HealthcheckArgs),
@@ -76,10 +76,10 @@ pub enum Command {
     Man(ManArgs),
     /// Run the simulator of the Organization Data API alone, with control endpoints for events and faults
     Simulate(Box<crate::simulator::Args>),
-    /// Compare an export of the log store with what the API lists
+    /// Compare a log store's export with the API
     #[command(
         mut_args = |flag| brief(verify::adapted(flag)),
-        after_help = "Exit status: 0 everything is there, or what was missing has been sent; 1 something is missing; 2 the two could not be compared."
+        after_help = "Exit status: 0 nothing is missing, or all missing entries were sent; 1 something is missing; 2 cannot compare."
     )]
     Verify(Box<VerifyArgs>),
     /// Print the version

@@ -410,7 +410,7 @@ fn report_unrecorded(
         %from,
         %to,
         command = format!("orgdata-exporter verify --from {from} --until {until} --send-missing /dev/null"),
-        "gap in the audit logs: no collector was configured when these entries were read; the command sends their log records, with the exporter's flags"
+        "gap in the audit logs: no collector was configured when these entries were read; to send their log records, run the command with the exporter's flags"
     );
     Ok(changes)
 }

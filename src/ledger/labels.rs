@@ -111,7 +111,7 @@ impl Labels {
         tracing::warn!(
             from,
             to,
-            "labels of actors are made in another way: counters of events begin at 0, and the old labels are deleted"
+            "--metrics.actor-label or the hash key has changed: counters of events begin at 0, and the old labels are deleted"
         );
         Ok(())
     }

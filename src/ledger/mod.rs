@@ -99,7 +99,7 @@ pub enum LedgerError {
     Fenced,
     /// The path names no file any more, or another one.
     #[error(
-        "state file {} was deleted or replaced while it was in use; put it back, or the next start continues with what is there",
+        "state file {} was deleted or replaced while it was in use; put it back, or the next start uses the file that is there now",
         .0.display()
     )]
     Moved(PathBuf),

@@ -32,16 +32,16 @@ descriptors! {
     EVENTS = "orgdata_audit_events";
     /// The name of an actor of orgdata_audit_events_total; always 1.
     ACTOR_INFO = "orgdata_audit_actor_info" ["actor", "name"];
-    /// Audit events that appeared below newer ones. orgdata_audit_events_total includes them.
+    /// Audit events that appeared late, below newer ones. orgdata_audit_events_total includes them.
     LATE = "orgdata_audit_events_late";
-    /// Audit log entries that were on one page twice. They are counted once.
+    /// Audit log entries that were twice on one page. They are counted once.
     REPEATED = "orgdata_audit_entries_repeated";
     /// Audit log entries that violate the documented contract. An entry with a type is counted as an event anyway;
     /// any other becomes a dead letter.
     MALFORMED = "orgdata_audit_entries_malformed";
     /// Audit events counted under the actor other because --metrics.max-actors was reached.
     OTHER_ACTOR = "orgdata_audit_events_other_actor";
-    /// Polls that found more new entries than a poll reads. The exporter catches up.
+    /// Polls that found more new entries than one poll reads, so that the exporter has to catch up.
     CUT = "orgdata_audit_sweeps_cut";
     /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
     /// because no collector was configured.
@@ -52,18 +52,21 @@ descriptors! {
     NEWEST = "orgdata_audit_newest_event_timestamp_seconds";
     /// Time from the creation of an audit event (createdAt) until it was counted, for events read live.
     DELAY = "orgdata_audit_event_delay_seconds";
-    /// Entries that were there before the first sync, or may have been counted before: delivered as log records, not counted.
+    /// Entries that are delivered as log records but not counted, because they existed before the first sync or may have been
+    /// counted before.
     BACKDATED = "orgdata_audit_entries_backdated";
     /// Audit events that were not counted, and log records that were not sent, because their activity type is excluded.
     EXCLUDED = "orgdata_audit_entries_excluded" ["from"];
-    /// Every audit log entry that was created up to this time is counted, in seconds since the epoch; entries that appear late
-    /// are not included. Absent before the first catch-up is done. It stands still while the exporter is behind.
+    /// All audit log entries created up to this time are counted, in seconds since the epoch, except for entries that appear
+    /// late. Absent until the first catch-up is done; does not advance while the exporter is behind.
     COMPLETE_THROUGH = "orgdata_audit_complete_through_timestamp_seconds";
-    /// 1 while the exporter catches up: there is more to read than a poll has read, or the history that --audit.start asks for; otherwise 0.
+    /// 1 while the exporter catches up with entries that polls did not read, or with the history that --audit.start asks for;
+    /// otherwise 0.
     BEHIND = "orgdata_audit_behind";
-    /// Since when it has been behind, in seconds since the epoch; absent if it is not.
+    /// When the exporter fell behind, in seconds since the epoch; absent if it is not behind.
     BEHIND_SINCE = "orgdata_audit_behind_since_timestamp_seconds";
-    /// 1 while the state file is full and reading pauses until the collector accepts log records, or the process that holds it open closes it; otherwise 0.
+    /// 1 while reading audit logs pauses because the state file is full: the collector does not accept log records, or another
+    /// process has the file open; otherwise 0.
     PAUSED = "orgdata_audit_paused";
     /// The organization whose audit logs are read, and the host of --api.base-url; always 1. Absent before the first page, and
     /// without the audit loop.

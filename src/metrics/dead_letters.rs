@@ -20,7 +20,7 @@ families! {
         "orgdata_dead_letters_stored" => pub stored: Gauge<u64, AtomicU64> = Gauge::default(),
         /// Dead letters deleted, oldest first, because there were too many. These records are lost.
         "orgdata_dead_letters_evicted" => pub evicted: Counter = Counter::default(),
-        /// Dead letters returned to the outbox by orgdata-exporter dead-letters replay.
+        /// Dead letters queued again by orgdata-exporter dead-letters replay.
         "orgdata_dead_letters_replayed" => pub replayed: Counter = Counter::default(),
     }
 }

@@ -31,13 +31,13 @@ families! {
         /// Export requests that were not acknowledged, by reason.
         "orgdata_otlp_request_failures" => failures: Family<Labels<1>, Counter>
             = family(Counter::default, Reason::ALL.map(reason)),
-        /// Log records in the outbox, not yet acknowledged by the collector.
+        /// Log records that the collector has not acknowledged yet.
         "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64> = Gauge::default(),
-        /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
+        /// When the oldest unacknowledged log record arrived, in seconds since the epoch; absent if there is none.
         "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime = OptionalTime::default(),
-        /// The log records of all audit log entries that were created up to this time are delivered, in seconds since the
-        /// epoch, except for gaps. Absent before the first catch-up is done, up to the end of a time
-        /// without a collector, and without a collector or the audit loop.
+        /// The log records of all audit log entries created up to this time are delivered, in seconds since the epoch, except
+        /// for gaps. Absent until the first catch-up is done, for times when no collector was configured, and without a
+        /// collector or the audit loop.
         "orgdata_otlp_delivered_through_timestamp_seconds" => delivered_through: OptionalTime = OptionalTime::default(),
         /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
         "orgdata_otlp_acknowledgement_delay_seconds" => acknowledgement_delay: Histogram = Histogram::new(DELAY_BUCKETS),

@@ -166,7 +166,7 @@ impl<S: Export + 'static> Relay<S> {
                 return Ok(self.idle().await);
             }
             self.bisect.no_witness();
-            let message = "a record is rejected, and there is no other that is accepted";
+            let message = "the collector rejects a log record, which becomes a dead letter only after another one is accepted";
             return Ok(self.hold(&Rejection::new(Reason::BadRecord, message)));
         };
         // Older records may have come since the last request.
@@ -190,7 +190,7 @@ impl<S: Export + 'static> Relay<S> {
         let next = match (&verdict, pause) {
             (Verdict::Rejected(rejection), Pause::Backoff) => self.hold(rejection),
             (Verdict::PartlyRejected { message, .. }, Pause::Backoff) => {
-                let message = format!("log records are rejected again and again: {message}");
+                let message = format!("the collector keeps rejecting log records: {message}");
                 self.hold(&Rejection::new(Reason::BadRecord, message))
             }
             (Verdict::Rejected(rejection), Pause::None) => {
@@ -265,7 +265,7 @@ impl<S: Export + 'static> Relay<S> {
                     tracing::warn!(
                         loop = "otlp",
                         warning = message,
-                        "the collector accepted log records with a warning; its own log has the words"
+                        "the collector accepted log records with a warning; see the collector's log for its text"
                     );
                 }
                 let now = self.ledger.now();

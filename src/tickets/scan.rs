@@ -32,13 +32,11 @@ const PAGE_TRIES: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// `totalCount` changed, or the last row of a page was not the first of the next one.
-    #[error(
-        "tickets moved between two pages, or the API changes the parameter offset near the end"
-    )]
+    #[error("tickets moved between two pages, or the API clamps `offset` near the end")]
     Moved,
     /// The second page did not begin with the last row of the first one, in all attempts.
     #[error(
-        "the second page does not begin with the ticket at its offset, so pages were read without overlap; the API may round the parameter offset"
+        "the second page does not begin with the ticket at its offset, so pages were read without overlap; the API may round `offset`"
     )]
     OffsetIgnored,
     /// The number of tickets is not `totalCount`.
@@ -50,7 +48,7 @@ pub enum Doubt {
         total: u64,
     },
     /// There is no `totalCount` to compare with.
-    #[error("the API returns no totalCount to compare with")]
+    #[error("the API returns no totalCount, so the number of tickets cannot be checked")]
     TotalMissing,
     /// The API returns one ticket per page, so pages cannot overlap.
     #[error("the API returns one ticket per page, so pages cannot overlap")]
@@ -205,7 +203,7 @@ impl Scanner {
             let is_repeated = !is_end && aggregate.tickets() == known;
             if is_repeated && total.is_none_or(|total| known < total) {
                 return Err(ScanError::Listing(
-                    "the pages repeat the same tickets; the API may ignore the parameter offset",
+                    "the pages repeat the same tickets; the API may ignore `offset`",
                 ));
             }
             if is_end || is_repeated {
@@ -231,7 +229,7 @@ impl Scanner {
         let was_empty = std::mem::replace(&mut self.is_empty, is_emptied);
         match is_emptied && !was_empty {
             true => Err(ScanError::Listing(
-                "the API lists no tickets any more; it is believed if the next scan finds none either",
+                "the API suddenly lists no tickets; the exporter accepts this if the next scan finds none either",
             )),
             false => Ok(()),
         }

@@ -171,6 +171,6 @@ async fn a_filter_that_the_api_ignores_is_noticed_and_nothing_is_taken() {
     assert_eq!(exporter.sum("orgdata_audit_events_total").await, 0.0);
     assert!(peer.taken_ids().is_empty());
     exporter
-        .logs("level=warn | outside of --audit.activity-types")
+        .logs("level=warn | does not match --audit.activity-types")
         .await;
 }

@@ -203,7 +203,7 @@ async fn what_cannot_be_compared_ends_with_status_2() {
     for (launch, words) in [
         (verify(&url, "{}\n[]\n7\n"), "3 lines | log.record.uid"),
         (command(&url, &["missing"]), "cannot read missing"),
-        (backwards, "--from | --until | nothing lies between"),
+        (backwards, "--from | --until | the window is empty"),
         (verify(&nothing.base_url(), &all), "lists no audit logs"),
         (unknown, "cannot compare: HTTP 401 | nothing was read"),
     ] {

@@ -39,7 +39,7 @@ fn check(address: &str, env: impl Fn(&str) -> Option<String>) -> Result<(), Stri
     match proxy.scheme_str() {
         None | Some("http" | "https") => Ok(()),
         Some(other) => Err(format!(
-            "{name}: proxies of {other} are not supported; {RIGHT}"
+            "{name}: {other} proxies are not supported; {RIGHT}"
         )),
     }
 }
@@ -58,10 +58,16 @@ mod tests {
             ("HTTPS_PROXY= http_proxy=socks5://p", ""),
             ("ALL_PROXY=socks5://p NO_PROXY=.example,10.0.0.0/8", ""),
             ("ALL_PROXY=socks5://p no_proxy=*", ""),
-            ("ALL_PROXY=socks5://p NO_PROXY=other", "ALL_PROXY: proxies"),
-            ("HTTPS_PROXY=socks5://user:hush@p:1", "HTTPS_PROXY: proxies"),
-            ("https_proxy=ftp://p", "https_proxy: proxies of ftp "),
-            ("all_proxy=socks5h://p", "all_proxy: proxies of socks5h "),
+            (
+                "ALL_PROXY=socks5://p NO_PROXY=other",
+                "ALL_PROXY: socks5 proxies",
+            ),
+            (
+                "HTTPS_PROXY=socks5://user:hush@p:1",
+                "HTTPS_PROXY: socks5 proxies",
+            ),
+            ("https_proxy=ftp://p", "https_proxy: ftp proxies"),
+            ("all_proxy=socks5h://p", "all_proxy: socks5h proxies"),
             ("HTTPS_PROXY=http://user:hush@", "HTTPS_PROXY is not"),
             ("HTTPS_PROXY=http:/p:3128", "HTTPS_PROXY is not the URL"),
         ] {

@@ -81,7 +81,7 @@ impl<C: Clone + Send + 'static> Renewed<C> {
             match made.unwrap_or_else(|panic| Err(panic.to_string())) {
                 Ok(client) => *state = State::new(client),
                 Err(error) if !state.is_warned => {
-                    tracing::warn!(%error, "cannot make a new client; using the old one");
+                    tracing::warn!(%error, "cannot create a new client; using the old one");
                     state.is_warned = true;
                 }
                 Err(_) => {}

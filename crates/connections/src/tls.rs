@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 const ADVICE: [(&str, &str); 5] = [
     (
         "CaUsedAsEndEntity",
-        "the certificate signed itself as a CA: create it with basicConstraints=CA:FALSE, or use one that a CA signed",
+        "the self-signed certificate has CA:TRUE: create it with basicConstraints=CA:FALSE, or use one that a CA signed",
     ),
     (
         "UnsupportedSignatureAlgorithm",
@@ -16,7 +16,7 @@ const ADVICE: [(&str, &str); 5] = [
     ),
     (
         "HandshakeFailure",
-        "the server wants a client certificate, or shares no cipher suite or kind of key with this client: its key may be for P-521, which is not supported, use P-256, P-384, RSA or Ed25519",
+        "the server requires a client certificate, or supports no cipher suite or type of key of this client: its key may be P-521, which is not supported; use P-256, P-384, RSA or Ed25519",
     ),
     (
         "InvalidContentType",
@@ -53,7 +53,7 @@ pub fn authorities(pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, Vec<Stri
     match (certificates.is_empty(), skipped.first()) {
         (false, _) => Ok((certificates, skipped)),
         (true, Some(error)) => Err(error.clone()),
-        (true, None) => Err("it holds no certificate in PEM form".to_owned()),
+        (true, None) => Err("it contains no certificate in PEM format".to_owned()),
     }
 }
 

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use crate::auth::Users;
-use crate::tls::{Tls, TlsSection};
+use crate::tls::{ClientAuth, Tls, TlsSection};
 use crate::{lock, read_file};
 
 /// The time between two readings of the files.
@@ -95,7 +95,7 @@ impl HttpSection {
                 (Ok(name), Ok(value)) => headers.insert(name, value),
                 _ => {
                     return Err(format!(
-                        "http_server_config.headers.{}: a header has a name of letters, digits and -, and one line of text",
+                        "http_server_config.headers.{}: a header needs a name of letters, digits and -, and a value of one line",
                         name.escape_debug()
                     ));
                 }
@@ -139,11 +139,13 @@ impl Current {
 
     fn log(&self, path: &Path) {
         if self.tls.is_none() && self.users.is_empty() && self.headers.is_empty() {
-            tracing::warn!(file = %path.display(), "the web configuration is empty, so everybody can read the metrics");
+            tracing::warn!(file = %path.display(), "the web configuration is empty, so anybody can read the metrics");
         }
+        // An auditor looks for this line.
         tracing::info!(
             file = %path.display(),
             tls = self.tls.is_some(),
+            client_certificates = ?self.tls.as_ref().map_or(ClientAuth::Off, |tls| tls.client_auth),
             basic_auth = !self.users.is_empty(),
             "web configuration loaded"
         );
@@ -192,7 +194,7 @@ impl WebConfig {
         let refuse = |error: &str| {
             tracing::error!(
                 file = %path.display(), error,
-                "cannot use the changed web configuration; the previous one stays in force"
+                "cannot use the changed web configuration; the previous one stays in use"
             );
         };
         match next {

@@ -61,7 +61,9 @@ fn both(port: &str) -> io::Result<TcpListener> {
 /// Returns an error of the same kind that says what to do about it.
 fn failed(address: &str, error: io::Error) -> io::Error {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
+        io::ErrorKind::AddrInUse => {
+            "stop the program that listens there, or choose another address"
+        }
         io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one",
         _ => "give an IP address of this machine",
     };

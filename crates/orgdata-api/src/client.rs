@@ -345,7 +345,7 @@ impl Client {
         let encoding = header(headers, CONTENT_ENCODING).filter(|it| *it != "identity");
         let encoded = encoding.map(|it| {
             format!(
-                "the answer is in {it}, which was not asked for; check what is in front of the API"
+                "the answer has the encoding {it}, which was not requested; check any proxy in between"
             )
         });
         let failed = |body| Failed {
@@ -479,7 +479,7 @@ fn not_connected(error: reqwest::Error) -> ApiError {
     let port = url.and_then(Url::port_or_known_default).unwrap_or_default();
     let problem = match error.is_connect() {
         true => format!("cannot connect to {host}, port {port}"),
-        false => "the connection broke before an answer".to_owned(),
+        false => "the connection was closed before an answer".to_owned(),
     };
     // The libraries in between only say that there was an error.
     let mut causes = std::iter::successors(error.source(), |&error| error.source());
@@ -487,7 +487,7 @@ fn not_connected(error: reqwest::Error) -> ApiError {
     if let Some(error) = tunnel {
         let cause = error_chain(error);
         let text = format!(
-            "the proxy opened no tunnel to {host}, port {port}: {}; check HTTPS_PROXY, and that the proxy answers CONNECT with status 200",
+            "the proxy did not open a tunnel to {host}, port {port}: {}; check HTTPS_PROXY, and that the proxy answers CONNECT with status 200",
             cause.trim_start_matches(TUNNEL)
         );
         return ApiError::new(R::Connect, text);

@@ -129,7 +129,7 @@ impl ApiError {
             429 => (R::RateLimited, ": too many requests"),
             403 if failed.is_limit() => (R::RateLimited, ": too many requests"),
             401 | 403 if own.is_none() => (R::Blocked, &*blocked),
-            401 => (R::Unauthorized, ": the API does not accept the API key"),
+            401 => (R::Unauthorized, ": the API rejects the API key"),
             403 => (R::Forbidden, &*lacks),
             404 => (
                 R::Rejected,

@@ -22,7 +22,7 @@ pub struct Config {
     )]
     pub keys: Vec<ApiKey>,
 
-    /// The same seed serves the same data; only times and ids follow the start
+    /// Seed of the generated data; times and ids also depend on the start time
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
@@ -30,7 +30,7 @@ pub struct Config {
     #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
     pub history: u64,
 
-    /// The time before the start over which they are spread
+    /// How far back the entries of the history go
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration::parse)]
     pub history_span: Duration,
 
@@ -42,11 +42,11 @@ pub struct Config {
     #[arg(long, value_name = "COUNT", default_value_t = 250)]
     pub tickets: u64,
 
-    /// Tickets per second that are created, removed, or get another state or amount
+    /// Tickets created, removed or changed per second
     #[arg(long, value_name = "NUMBER", default_value = "0.2", value_parser = rate)]
     pub ticket_change_rate: f64,
 
-    /// The minimum time that every response of the two listings takes
+    /// Minimum response time of both listings
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     pub latency: Duration,
 

@@ -45,14 +45,14 @@ const BUFFER: usize = 256 << 10;
 /// `verify`.
 #[derive(Clone, Debug, Args)]
 pub struct VerifyArgs {
-    /// The export: JSON lines with log.record.uid, or - for standard input. Of an empty one, everything is missing
+    /// The export: JSON lines with log.record.uid, or - for standard input. If it is empty, everything is missing
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The beginning of the window: oldest, a duration ago like 7d, or a time like 2026-01-31T00:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = values::start)]
     from: Start,
     /// The end of the window, excluded: now, a duration ago, or a time
-    /// [default: --audit.reread-interval and ten minutes ago, when late entries have been found and delivered]
+    /// [default: --audit.reread-interval and ten minutes ago, so that late entries have been delivered]
     #[arg(long, value_name = "WHEN", value_parser = values::start)]
     until: Option<Start>,
     /// Send the missing entries to the collector as log records
@@ -389,7 +389,7 @@ impl Verify {
         let from = self.from;
         if from >= until {
             return Err(Failure::in_settings(format!(
-                "--from {from:.0} is not before the end of the window, {until:.0} (--until); nothing lies between them"
+                "--from {from:.0} is not before the end of the window, {until:.0} (--until); the window is empty"
             )));
         }
         Ok(from..until)

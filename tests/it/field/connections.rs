@@ -76,7 +76,7 @@ async fn a_replaced_authority_is_trusted_without_a_restart() {
         relay.present(presenting("stranger", None));
         let _ = clock.run(subject.ask()).await;
         assert_eq!(clock.run(subject.ask()).await, Ok(()), "{protocol}");
-        let warnings = log.count("cannot make a new client");
+        let warnings = log.count("cannot create a new client");
         assert_eq!(warnings, 1, "{protocol}: {:?}", log.lines());
     }
 }

@@ -20,7 +20,8 @@ async fn a_proxy_that_opens_no_tunnel_is_named_as_the_proxy() {
     for (status, cause) in [("201 Created", "unsuccessful"), ("407 No", "authorization")] {
         let proxy = Peer::always(answer(status, &[], "")).await;
         let exporter = exporter(URL).env("HTTPS_PROXY", &proxy.url()).start();
-        let line = "the proxy opened no tunnel to api.example, port 443 | CONNECT with status 200";
+        let line =
+            "the proxy did not open a tunnel to api.example, port 443 | CONNECT with status 200";
         exporter.logs(&format!("{line} | {cause}")).await;
     }
 }

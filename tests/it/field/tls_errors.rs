@@ -69,7 +69,7 @@ async fn what_is_wrong_with_tls_is_named_with_the_remedy() {
         let own_root = Relay::new(&server, Some(presenting("own-root", None))).await;
         let p521 = Relay::new(&server, Some(presenting("p521-signed", None))).await;
         for (address, ca, words) in [
-            (alerting, "ca.pem", "its key may be for P-521"),
+            (alerting, "ca.pem", "its key may be P-521"),
             (
                 own_root.address,
                 "own-root.pem",

@@ -19,7 +19,7 @@ async fn a_listing_without_end_ends() {
         let rows: Vec<String> = rows.map(|row| row.to_string()).collect();
         Ok(page(&rows, request, None))
     });
-    let repeat = "repeat the same tickets; the API may ignore the parameter offset";
+    let repeat = "repeat the same tickets; the API may ignore `offset`";
     for (what, script, message) in [
         ("the same tickets, no count", same, repeat),
         ("known tickets in another order", rotating, repeat),

@@ -25,6 +25,10 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once_and_changes
         request.send().await.unwrap().status().as_u16()
     };
     assert_eq!(status("alice", "old").await, 200);
+    let protection = "tls=true client_certificates=Off basic_auth=true";
+    exporter
+        .logs(&format!("web configuration loaded | {protection}"))
+        .await;
     // At once: a part of the file would be another mistake.
     let write = |config: String| {
         let (new, file) = (dir.path().join("new.yml"), dir.path().join("web.yml"));
@@ -37,7 +41,7 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once_and_changes
         exporter.logs("SIGHUP").await;
         assert_eq!(status("alice", "old").await, 200);
     }
-    let words = "the previous one stays in force | cert_file";
+    let words = "the previous one stays in use | cert_file";
     exporter.logs(words).await;
     // What was found right for a user is not right for a removed one.
     write(format!("{TLS}{}", users(&[("carol", "old")])));
@@ -49,7 +53,7 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once_and_changes
     assert_eq!(status("alice", "old").await, 401);
     assert_eq!(exporter.stop().await, Some(0));
     let log = exporter.stderr().text();
-    assert_eq!(log.matches("the previous one stays in force").count(), 1);
+    assert_eq!(log.matches("the previous one stays in use").count(), 1);
     assert!(!log.contains("$2b$"), "{log}");
 }
 

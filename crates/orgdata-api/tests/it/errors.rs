@@ -41,8 +41,8 @@ const CASES: &str = r#"
 200 - upstream gone => malformed | login page: upstream gone
 200 - Unknown key demo-key => malformed | Unknown key [secret]
 200 json => malformed | the answer is empty
-200 br JSON => malformed | the answer is in br, which was not asked for
-401 br JSON => blocked | (401, without a content type) | the answer is in br, which was not asked for
+200 br JSON => malformed | the answer has the encoding br, which was not requested
+401 br JSON => blocked | (401, without a content type) | the answer has the encoding br, which was not requested
 200 json {"items":[{"id":"a => malformed | cut off after 18 bytes
 200 json {"message":"Try later"} => malformed | not a page of this listing | items is missing
 "#;
