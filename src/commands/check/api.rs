@@ -26,8 +26,13 @@ const MAX_CLOCK: SignedDuration = SignedDuration::from_mins(2);
 /// The number of entries that show an order, or that some are missing: a few may appear late.
 const ENOUGH: usize = 5;
 
+/// What contradicts an assumption about the audit logs, and what follows.
+const SKIPS: &str = "endCursor skips entries, or their ids change: ask the API's operators";
+const MOVES: &str = "entries change their order: ask the API's operators";
+const REPEATS: &str = "two entries have one id, and only the first one is counted";
 const NO_ID: &str = "entries have no id, and are counted again if they change";
 const NO_TIME: &str = "times cannot be read, so records have the time of arrival";
+const OLDEST_FIRST: &str = "the oldest entry comes first, which is not supported";
 const OUTSIDE: &str = "entries are outside --audit.activity-types or --audit.deal-ids, and are dropped: correct these values";
 const CLOCK: &str = "this machine's clock and the API's differ by more than two minutes, and the exporter uses the earlier time: correct this clock, for example with NTP";
 
@@ -119,8 +124,7 @@ async fn tickets(client: &Client, settings: &ExporterSettings, named: &mut Vec<i
         }
         _ => "totalCount is not the number of tickets",
     };
-    let advice =
-        "run it again: if this stays, snapshots are not consistent, ask the API's operators";
+    let advice = "run this again: if nothing changes, ticket snapshots are not consistent; ask the API's operators";
     Ok((Warning, format!("{wrong}; {advice}")))
 }
 
@@ -135,37 +139,26 @@ fn ids(entries: &[Entry]) -> Vec<EventId> {
 /// Returns what contradicts the exporter's assumptions, in the entries of two small pages and those of a large one. Meanwhile
 /// new entries may appear on top, and a few late ones below others.
 fn contradictions(small: &[Entry], large: &[Entry], filters: &Filters) -> Vec<&'static str> {
-    let [mut before, mut after] = [small, large].map(ids);
-    let is_late = |entry: &&Entry| entry.created_at < small[0].created_at;
-    let missing = large.iter().filter(is_late);
-    let missing = missing.filter(|entry| !before.contains(&entry.id)).count();
-    let repeats = after.len() > after.iter().collect::<BTreeSet<_>>().len();
-    let all = before.clone();
-    before.retain(|id| after.contains(id));
-    after.retain(|id| all.contains(id));
+    let [before, after] = [small, large].map(ids);
+    let common = |of: &[EventId], with: &[EventId]| -> Vec<EventId> {
+        let ids = of.iter().filter(|id| with.contains(id));
+        ids.copied().collect()
+    };
+    let is_older = |entry: &&Entry| entry.created_at < small[0].created_at;
+    let older = large.iter().filter(is_older);
+    let missing = older.filter(|entry| !before.contains(&entry.id)).count();
+    let distinct: BTreeSet<&EventId> = after.iter().collect();
     let times: Vec<Timestamp> = large.iter().filter_map(|entry| entry.created_at).collect();
     let rises = times.windows(2).filter(|pair| pair[0] < pair[1]).count();
     let falls = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
     let any = |is_so: &dyn Fn(&Entry) -> bool| large.iter().any(is_so);
     let all = [
-        (
-            missing >= ENOUGH,
-            "endCursor skips entries, or their ids change: ask the API's operators",
-        ),
-        (
-            before != after,
-            "entries change their order: ask the API's operators",
-        ),
-        (
-            repeats,
-            "two entries have one id, and the second one is not counted",
-        ),
+        (missing >= ENOUGH, SKIPS),
+        (common(&before, &after) != common(&after, &before), MOVES),
+        (distinct.len() < after.len(), REPEATS),
         (any(&|entry| entry.id_text().is_none()), NO_ID),
         (any(&|entry| entry.created_at.is_none()), NO_TIME),
-        (
-            rises > falls && rises >= ENOUGH,
-            "the oldest entry comes first, which is not supported",
-        ),
+        (rises > falls && rises >= ENOUGH, OLDEST_FIRST),
         (any(&|entry| !entry.matches(filters)), OUTSIDE),
     ];
     let wrong = all.into_iter().filter(|(is_so, _)| *is_so);
