@@ -59,6 +59,13 @@ fn has_anchor(page: &str, wanted: &str) -> bool {
     })
 }
 
+/// Words of `src/audit` that users need not know.
+fn assert_plain(help: &str) {
+    for word in ["sweep", "pass ", "settled", "watermark", "ground"] {
+        assert!(!help.contains(word), "{word} in: {help}");
+    }
+}
+
 #[test]
 fn the_list_of_flags_is_up_to_date() {
     let columns =
@@ -87,6 +94,7 @@ fn the_list_of_flags_is_up_to_date() {
             let meaning = value.get_help().into_iter();
             help.extend(meaning.map(|meaning| format!("; `{}`: {meaning}", value.get_name())));
         }
+        assert_plain(&help);
         let effect = effect(flag);
         *part += &format!("| `--{flag}` | `{variable}` | {default} | {effect} | {help} |\n");
     }
@@ -113,6 +121,7 @@ fn the_list_of_metrics_is_up_to_date() {
         }
         shown.remove("le");
         let (kind, help) = (&family.kind, family.help.replace('|', "\\|"));
+        assert_plain(&help);
         let label = |(label, values): (&String, &BTreeSet<String>)| {
             let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
             // It shows one of many reasons.

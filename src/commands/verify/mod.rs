@@ -33,7 +33,7 @@ use listing::Listing;
 use report::Report;
 use send::Sending;
 
-/// The window ends this long before the last pass that is surely complete: records need a moment to be delivered and indexed.
+/// The window ends this long before the last re-read that is surely complete: records need a moment to be delivered and indexed.
 const DELIVERY: Duration = Duration::from_secs(600);
 
 /// A page of the API, or a request to the collector, is tried again for this many times `--api.timeout`.
