@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{Listed, Window, position};
 use crate::audit::Entry;
-use crate::ledger::{EventId, GAP_ID};
+use crate::ledger::{EventId, OWN_ID};
 
 /// The maximum length of a line, in bytes.
 const MAX_LINE: usize = 16 << 20;
@@ -116,7 +116,7 @@ impl Export {
                         self.repeated.insert(identity, id);
                     }
                 }
-                Err(_) if id.starts_with(GAP_ID) => {}
+                Err(_) if id.starts_with(OWN_ID) => {}
                 Err(_) if at.is_some_and(|at| window.contains(&at)) => {
                     self.unknown += 1;
                     if self.unknown_ids.len() < MAX_KEPT {
