@@ -72,6 +72,16 @@ impl DeadLetters {
         })
     }
 
+    /// Returns when the state file was created.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn file_created_at(&self) -> Result<Timestamp, OpenError> {
+        const SQL: &str = "SELECT created_at FROM state";
+        self.guard(|connection| connection.query_row(SQL, [], |row| row.get(0)))
+            .map(timestamp)
+    }
+
     /// Returns the numbers of the letters with this reason, or of all, oldest first.
     ///
     /// # Errors
