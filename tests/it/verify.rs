@@ -589,6 +589,24 @@ async fn an_export_alone_says_what_is_missing() {
         .await;
 }
 
+#[tokio::test]
+async fn the_transcript_of_an_export_alone_is_what_is_printed() {
+    let stream = "a6b8c1d0-93f4-4e0f-8f0e-5ad4f2a3c7b1";
+    let mut file = String::new();
+    for number in (15..=28).filter(|number| ![18, 19, 23].contains(number)) {
+        let hour = [(20, 1), (21, 2), (24, 6), (28, 7)].into_iter();
+        let hour = hour.clone().find(|(at, _)| *at == number);
+        let at = hour.map(|(_, hour)| format!("2026-03-01T{hour:02}:00:05Z"));
+        let checkpoint = at.as_deref().map(|at| (at, "23"));
+        file += &numbered(stream, number, &number.to_string(), checkpoint);
+    }
+    let launch = launch(&["verify", "--offline", "export.jsonl"]);
+    fs::write(launch.dir().join("export.jsonl"), file).unwrap();
+    let printed = launch.run().await.stdout;
+    let shown = transcript(&page("docs/verify.md"), "verify --offline export.jsonl");
+    assert_eq!(shown, masked(&printed));
+}
+
 /// The forms in which stores have numbers: as text or not, in a stream that is beside them or around them.
 #[tokio::test]
 async fn numbers_are_found_in_the_exports_of_all_stores() {
