@@ -230,7 +230,7 @@ impl Ledger {
             kind: RecordKind::Checkpoint,
             created: now,
             arrived: now,
-            entry: Cow::Owned(checkpoint.to_json()),
+            entry: serde_json::json!(checkpoint).to_string().into(),
             ..Stored::default()
         };
         let waiting = outbox::push(&transaction, vec![record])?;

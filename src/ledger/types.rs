@@ -338,15 +338,6 @@ impl Gap {
     }
 }
 
-// === impl Checkpoint ===
-
-impl Checkpoint {
-    /// Returns the JSON that becomes the body of the checkpoint's log record.
-    pub(super) fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("texts and times are JSON")
-    }
-}
-
 // === impl NewEntry ===
 
 impl NewEntry {

@@ -129,6 +129,7 @@ impl Stream {
         let stream = ("stream", json!(name));
         self.numbers.sort_unstable();
         self.checkpoints.sort_unstable();
+        self.checkpoints.dedup();
         let (first, last) = (self.numbers[0].0, self.numbers[self.numbers.len() - 1].0);
         let [
             mut missing,
