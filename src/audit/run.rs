@@ -154,9 +154,7 @@ impl Tail {
         if full {
             return PAUSE;
         }
-        if self.is_stale
-            && let Err(error) = self.reload().await
-        {
+        if let Err(error) = self.prepare().await {
             let wait = self.next_wait(self.last, None);
             self.report(&error.into(), wait);
             return wait;
@@ -379,12 +377,15 @@ impl Tail {
         Ok(())
     }
 
-    /// Continues from what is stored, after a commit that failed.
-    async fn reload(&mut self) -> Result<(), LedgerError> {
-        let state = self.ledger.reload().await?;
-        self.walks = walks(&self.client, &self.settings, &state)?;
-        self.is_stale = false;
-        Ok(())
+    /// Continues from what is stored, after a commit that failed, and makes the checkpoint that is due.
+    async fn prepare(&mut self) -> Result<(), LedgerError> {
+        if self.is_stale {
+            let state = self.ledger.reload().await?;
+            self.walks = walks(&self.client, &self.settings, &state)?;
+            self.is_stale = false;
+        }
+        let through = self.walks.state.complete_through;
+        self.ledger.checkpoint(through).await
     }
 
     fn log_first_sync(&self, is_new: bool) {

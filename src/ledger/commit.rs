@@ -21,9 +21,14 @@ use super::open::{LedgerOptions, open};
 use super::outbox::{self, Outbox, OutboxRecord, Settled, Stored};
 use super::schema::PROGRAM_VERSION;
 use super::size::Size;
-use super::types::{Changes, Commit, DeadReason, Disposition, Gap, NewEntry, RecordKind, Total};
+use super::types::{
+    Changes, Checkpoint, Commit, DeadReason, Disposition, Gap, NewEntry, OWN_ID, RecordKind, Total,
+};
 use super::{LedgerError, Status, micros, timestamp};
 use crate::util::lock;
+
+/// The interval of checkpoints.
+const CHECKPOINT_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
 /// What an open ledger holds for the tail.
 #[derive(Clone, Debug)]
@@ -76,6 +81,8 @@ pub(super) struct Ledger {
     pub(super) status: watch::Sender<Status>,
     /// The records of entries up to this time were not made.
     unrecorded_to: Option<Timestamp>,
+    /// When the last checkpoint was made.
+    checkpoint_at: Option<Timestamp>,
     /// SQLite's version of the data when queued dead letters were looked for last.
     looked_at: Option<i64>,
 }
@@ -96,6 +103,10 @@ impl Ledger {
         options: LedgerOptions,
     ) -> rusqlite::Result<(Self, LedgerState)> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let time = |sql| -> rusqlite::Result<_> {
+            let at = connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0))?;
+            Ok(at.map(timestamp))
+        };
         let mut state = state(&connection)?;
         if options.outbox {
             state.opening = report_unrecorded(&connection, &options)?;
@@ -113,9 +124,8 @@ impl Ledger {
         let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
         let ledger = Self {
             fence: number("SELECT fence FROM state")?,
-            unrecorded_to: connection
-                .query_row("SELECT unrecorded_to FROM state", [], |row| row.get(0))
-                .map(|at: Option<i64>| at.map(timestamp))?,
+            unrecorded_to: time("SELECT unrecorded_to FROM state")?,
+            checkpoint_at: time("SELECT checkpoint_at FROM state")?,
             known: Arc::new(Mutex::new(Known::load(&connection)?)),
             labels: Some(labels),
             outbox: Outbox::default(),
@@ -132,7 +142,6 @@ impl Ledger {
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
         let mut changes = changes(&commit);
-        let letters = unreadable(&commit);
         let transaction = begin(&self.connection, self.fence)?;
         if let Some((id, name)) = &commit.organization {
             transaction
@@ -155,7 +164,7 @@ impl Ledger {
         if self.options.outbox {
             let gaps = commit.gaps.iter();
             let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
-            waiting = outbox::push(&transaction, records(&commit, &gaps))?;
+            waiting = outbox::push(&transaction, records(&commit, &gaps).collect())?;
         } else {
             note_unrecorded(&transaction, &commit)?;
         }
@@ -177,6 +186,7 @@ impl Ledger {
                     PROGRAM_VERSION
                 ])?;
         }
+        let letters = unreadable(&transaction, &commit, self.options.outbox)?;
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
 
@@ -194,6 +204,44 @@ impl Ledger {
             status.organization = commit.organization.or(status.organization.take());
         });
         Ok(changes)
+    }
+
+    /// Adds a [`Checkpoint`] to the outbox if the last one is an hour old. Reports whether it did.
+    pub(super) fn checkpoint(
+        &mut self,
+        complete_through: Option<Timestamp>,
+    ) -> Result<bool, LedgerError> {
+        let now = self.options.machine.now();
+        let is_recent = |last| now.duration_since(last).abs() < CHECKPOINT_INTERVAL;
+        if !self.options.outbox || self.checkpoint_at.is_some_and(is_recent) {
+            return Ok(false);
+        }
+        let transaction = begin(&self.connection, self.fence)?;
+        let (dead_letters, dead_letter_sequences) = dead_letters::sequences(&transaction)?;
+        let checkpoint = Checkpoint {
+            id: format!("{OWN_ID}checkpoint-{}", uuid::Uuid::new_v4()),
+            last_sequence: outbox::last_sequence(&transaction)?,
+            complete_through,
+            dead_letters,
+            dead_letter_sequences,
+            version: PROGRAM_VERSION.to_owned(),
+        };
+        let record = Stored {
+            kind: RecordKind::Checkpoint,
+            created: now,
+            arrived: now,
+            entry: serde_json::json!(checkpoint).to_string().into(),
+            ..Stored::default()
+        };
+        let waiting = outbox::push(&transaction, vec![record])?;
+        transaction.execute("UPDATE state SET checkpoint_at = ?1", [micros(now)])?;
+        transaction.commit()?;
+        self.checkpoint_at = Some(now);
+        self.update_status(|status| {
+            status.commits += 1;
+            status.backlog += waiting;
+        });
+        Ok(true)
     }
 
     /// Reads the file again after a commit that failed, without the series.
@@ -338,8 +386,8 @@ fn records<'a>(commit: &'a Commit, gaps: &'a [String]) -> impl Iterator<Item = S
         arrived: commit.arrived_at,
         time: Some(commit.server_time),
         trace: commit.trace.as_deref().map(Cow::Borrowed),
-        hash: None,
         entry: Cow::Borrowed(json),
+        ..Stored::default()
     };
     entries
         .map(|entry| stored(commit, entry))
@@ -349,6 +397,7 @@ fn records<'a>(commit: &'a Commit, gaps: &'a [String]) -> impl Iterator<Item = S
 /// Returns the log record of an entry.
 fn stored<'a>(commit: &'a Commit, entry: &'a NewEntry) -> Stored<'a> {
     Stored {
+        sequence: None,
         kind: RecordKind::Entry,
         created: entry.created_at,
         arrived: commit.arrived_at,
@@ -398,7 +447,7 @@ fn report_unrecorded(
     };
     outbox::push(
         &transaction,
-        records(&Commit::new(now), &[gap.to_json(now)]),
+        records(&Commit::new(now), &[gap.to_json(now)]).collect(),
     )?;
     add_totals(&transaction, &changes.totals, now)?;
     transaction.execute("UPDATE state SET unrecorded_from = NULL", [])?;
@@ -415,16 +464,24 @@ fn report_unrecorded(
     Ok(changes)
 }
 
-/// Returns the dead letters of a commit: entries that cannot be counted.
-fn unreadable(commit: &Commit) -> Vec<DeadLetter> {
+/// Returns the dead letters of a commit: entries that cannot be counted. Their records have numbers if there is a collector.
+fn unreadable(
+    transaction: &Transaction<'_>,
+    commit: &Commit,
+    is_numbered: bool,
+) -> rusqlite::Result<Vec<DeadLetter>> {
     let entries = commit.entries.iter();
     let entries = entries.filter(|entry| entry.is_taken() && entry.activity_type.is_none());
-    let letter = |entry: &NewEntry| DeadLetter {
+    let mut records: Vec<_> = entries.clone().map(|entry| stored(commit, entry)).collect();
+    if is_numbered {
+        outbox::number(transaction, &mut records)?;
+    }
+    let letter = |(entry, record): (&NewEntry, Stored<'_>)| DeadLetter {
         reason: DeadReason::Malformed,
         message: entry.problem.unwrap_or_default().to_owned(),
-        line: stored(commit, entry).line(),
+        line: record.line(),
     };
-    entries.map(letter).collect()
+    Ok(entries.zip(records).map(letter).collect())
 }
 
 /// Returns the changes that do not depend on the file.

@@ -16,6 +16,9 @@ use super::{micros, timestamp};
 /// Dead letters take at most this part of `--state.max-size`.
 const SHARE: u64 = 4;
 
+/// A checkpoint names at most so many ranges of dead letters.
+const MAX_RANGES: usize = 100;
+
 /// How many dead letters go back to the outbox in one transaction.
 const MOVED_AT_ONCE: i64 = 256;
 
@@ -67,6 +70,16 @@ impl DeadLetters {
             connection: open_beside(path)?,
             path: path.to_owned(),
         })
+    }
+
+    /// Returns when the state file was created.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn file_created_at(&self) -> Result<Timestamp, OpenError> {
+        const SQL: &str = "SELECT created_at FROM state";
+        self.guard(|connection| connection.query_row(SQL, [], |row| row.get(0)))
+            .map(timestamp)
     }
 
     /// Returns the numbers of the letters with this reason, or of all, oldest first.
@@ -151,12 +164,13 @@ pub(super) fn insert(
     for letter in letters {
         transaction
             .prepare_cached(
-                "INSERT INTO dead_letters (at, reason, message, line) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO dead_letters (at, reason, message, sequence, line) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
             .execute(params![
                 micros(options.machine.now()),
                 letter.reason.as_str(),
                 letter.message,
+                Stored::read(letter.line.as_bytes()).sequence,
                 letter.line
             ])?;
     }
@@ -179,6 +193,26 @@ pub(super) fn insert(
     Ok(evicted as u64)
 }
 
+/// Returns the number of dead letters, and the numbers of their records as ranges, such as `3-5,9`; `None` if there are more than [`MAX_RANGES`].
+pub(super) fn sequences(transaction: &Transaction<'_>) -> rusqlite::Result<(u64, Option<String>)> {
+    let mut letters = transaction.prepare_cached("SELECT sequence FROM dead_letters ORDER BY 1")?;
+    let (mut rows, mut count, mut ranges) = (letters.query([])?, 0, Vec::<(i64, i64)>::new());
+    while let Some(row) = rows.next()? {
+        count += 1;
+        match (row.get::<_, Option<i64>>(0)?, ranges.last_mut()) {
+            (Some(sequence), Some((_, last))) if *last + 1 >= sequence => *last = sequence,
+            (Some(sequence), _) => ranges.push((sequence, sequence)),
+            (None, _) => {}
+        }
+    }
+    let text = |(first, last): &(i64, i64)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let few = (ranges.len() <= MAX_RANGES).then(|| ranges.iter().map(text).collect::<Vec<_>>());
+    Ok((count, few.map(|ranges| ranges.join(","))))
+}
+
 /// Moves some of the queued letters to the outbox, where they wait for nothing. Returns how many.
 pub(super) fn move_queued(transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
     let (mut moved, mut last, mut bytes) = (0, None, 0);
@@ -190,7 +224,7 @@ pub(super) fn move_queued(transaction: &Transaction<'_>) -> rusqlite::Result<u64
         && let Some(row) = rows.next()?
     {
         let line = row.get_ref(1)?.as_str()?;
-        moved += outbox::push(transaction, std::iter::once(Stored::read(line.as_bytes())))?;
+        moved += outbox::push(transaction, vec![Stored::read(line.as_bytes())])?;
         bytes += line.len();
         last = Some(row.get::<_, i64>(0)?);
     }

@@ -80,6 +80,19 @@ impl LedgerHandle {
         Ok(changes)
     }
 
+    /// Adds a [`Checkpoint`](super::Checkpoint) to the outbox if the last one is an hour old.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub async fn checkpoint(&self, complete_through: Option<Timestamp>) -> Result<(), LedgerError> {
+        let made =
+            move |ledger: &mut Ledger| ledger.counted(|ledger| ledger.checkpoint(complete_through));
+        if self.call(made).await? {
+            self.inner.outbox_grew.notify_one();
+        }
+        Ok(())
+    }
+
     /// Returns what the ledger knows of an entry.
     pub fn seen(&self, id: EventId) -> Seen {
         lock(&self.inner.known).seen(id)

@@ -38,12 +38,12 @@ pub use outbox::{OutboxPosition, OutboxRecord, Settled, Stored};
 #[doc(hidden)]
 pub use outbox::{compress, decompress};
 pub use types::{
-    ActorRef, Changes, Commit, DeadReason, Disposition, EventId, EventLabels, Gap, GapReason,
-    NewEntry, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total,
+    ActorRef, Changes, Checkpoint, Commit, DeadReason, Disposition, EventId, EventLabels, Gap,
+    GapReason, NewEntry, OtherOrganization, Prune, RecordKind, Seen, SharedText, Total,
 };
 
 pub(crate) use labels::label_value;
-pub(crate) use types::{EventIds, GAP_ID};
+pub(crate) use types::{EventIds, OWN_ID};
 
 /// How long to wait for a lock that another program holds on the file.
 const BUSY: Duration = Duration::from_secs(5);

@@ -33,6 +33,9 @@ const BEGIN: &str = "{\"record\":";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stored<'a> {
+    /// Its number among the records of the file: 1, 2, 3 and so on. It has none until it is taken, or without a collector.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<i64>,
     /// What it stands for.
     pub kind: RecordKind,
     /// When the entry was created, which is the order of delivery; if it has no readable time, that of the entry before it.
@@ -235,11 +238,36 @@ impl Outbox {
     }
 }
 
-/// Adds records that arrived together. Returns how many.
-pub(super) fn push<'a>(
+/// Returns the number of the last record.
+pub(super) fn last_sequence(transaction: &Transaction<'_>) -> rusqlite::Result<i64> {
+    let mut last = transaction.prepare_cached("SELECT sequence FROM state")?;
+    last.query_row([], |row| row.get(0))
+}
+
+/// Gives the next numbers to the records that have none. A transaction that is rolled back takes them back.
+pub(super) fn number(
     transaction: &Transaction<'_>,
-    records: impl Iterator<Item = Stored<'a>>,
+    records: &mut [Stored<'_>],
+) -> rusqlite::Result<()> {
+    let mut last = last_sequence(transaction)?;
+    for record in records {
+        record.sequence.get_or_insert_with(|| {
+            last += 1;
+            last
+        });
+    }
+    transaction
+        .prepare_cached("UPDATE state SET sequence = ?1 WHERE sequence < ?1")?
+        .execute([last])?;
+    Ok(())
+}
+
+/// Numbers and adds records that arrived together. Returns how many.
+pub(super) fn push(
+    transaction: &Transaction<'_>,
+    mut records: Vec<Stored<'_>>,
 ) -> rusqlite::Result<u64> {
+    number(transaction, &mut records)?;
     let (mut count, mut lines) = (0, Vec::new());
     let (mut oldest, mut newest) = (Timestamp::MAX, Timestamp::MIN);
     let mut arrived_at = Timestamp::MIN;

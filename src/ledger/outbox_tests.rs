@@ -1,10 +1,15 @@
 //! The outbox and the dead letters: bounded, in order, only what was acknowledged leaves, and a full disk loses nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use jiff::Timestamp;
+use tokio::task::JoinHandle;
 
 use super::ledger_tests::{MIB, World, entry, gap, json, page, raw};
 use super::*;
 use crate::metrics::audit::Total;
+use crate::util::{Machine, ThisMachine};
 
 /// A page of one entry that cannot be counted.
 fn malformed(number: u64, raw: String) -> Commit {
@@ -342,4 +347,130 @@ async fn a_full_disk_changes_nothing_until_there_is_room() {
     world.restart();
     assert_eq!(world.drain().await, raw(1000, 2000));
     assert_eq!(world.counted(), 2000);
+}
+
+/// A clock that a test sets, in seconds.
+#[derive(Debug, Default)]
+struct Clock(AtomicI64);
+
+impl Machine for Clock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.0.load(Ordering::Relaxed)).unwrap()
+    }
+
+    fn start(self: Arc<Self>, call: Box<dyn FnOnce() + Send>) -> JoinHandle<()> {
+        Arc::new(ThisMachine).start(call)
+    }
+}
+
+/// Returns the numbers of the records that wait.
+async fn numbers(world: &World) -> Vec<Option<i64>> {
+    let batch = world.batch(1000).await;
+    let records = batch.iter().map(|record| Stored::read(&record.line));
+    records.map(|record| record.sequence).collect()
+}
+
+#[tokio::test]
+async fn every_record_has_the_next_number_and_keeps_it() {
+    let mut world = World::new();
+    // Without a collector there are none.
+    world.settings.outbox = false;
+    world.restart();
+    world.page(100, 2).await;
+    world.ledger().checkpoint(None).await.unwrap();
+    world.settings.outbox = true;
+    world.restart();
+    assert_eq!(numbers(&world).await, [Some(1)], "the gap `not_recorded`");
+    world.drain().await;
+    let mut commit = page(0, 4, Timestamp::UNIX_EPOCH);
+    commit.entries[1].is_unsent = true;
+    commit.entries[2].activity_type = None;
+    commit.gaps = vec![gap("gone")];
+    // A transaction that fails after that takes none.
+    let other = world.other();
+    let sql =
+        "CREATE TRIGGER refuse BEFORE INSERT ON dead_letters BEGIN SELECT RAISE(ABORT, ''); END";
+    other.execute_batch(sql).unwrap();
+    world.commit(commit.clone()).await.unwrap_err();
+    other.execute_batch("DROP TRIGGER refuse").unwrap();
+    world.commit(commit).await.unwrap();
+    assert_eq!(numbers(&world).await, [2, 3, 4].map(Some));
+    world.reject(&world.batch(1).await[0]).await;
+    world.restart();
+    world.page(4, 1).await;
+    let letters = DeadLetters::open(&world.path()).unwrap();
+    assert_eq!(letters.replay(&letters.ids(None).unwrap()).unwrap(), 2);
+    world.ledger().replay_dead_letters().await.unwrap();
+    let mut found = numbers(&world).await;
+    found.sort();
+    assert_eq!(found, [2, 3, 4, 5, 6].map(Some));
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_made_at_the_first_start_and_once_an_hour() {
+    let clock = Arc::new(Clock::default());
+    let mut world = World::with(|settings| settings.machine = clock.clone());
+    let through = Timestamp::from_second(7).unwrap();
+    let mut made = Vec::new();
+    for (second, restarts) in [
+        (10, false),
+        (3609, true),
+        (3610, false),
+        (3700, true),
+        (7209, false),
+        // After downtime, and after a clock that was ahead.
+        (50_000, true),
+        (20_000, false),
+    ] {
+        clock.0.store(second, Ordering::Relaxed);
+        if restarts {
+            world.restart();
+        }
+        world.ledger().checkpoint(Some(through)).await.unwrap();
+        let batch = world.batch(10).await;
+        made.extend((!batch.is_empty()).then_some(second));
+        world.deliver(&batch).await;
+    }
+    assert_eq!(made, [10, 3610, 50_000, 20_000]);
+    // Of ten records, five are dead letters.
+    world.page(0, 10).await;
+    let batch = world.batch(10).await;
+    for record in [0, 1, 2, 4, 9].map(|index: usize| &batch[index]) {
+        world
+            .settle(Settled {
+                records: vec![record.clone()],
+                is_witness: true,
+                rejected: Some((DeadReason::Rejected, "no".to_owned())),
+            })
+            .await;
+    }
+    world.drain().await;
+    clock.0.store(90_000, Ordering::Relaxed);
+    world.ledger().checkpoint(Some(through)).await.unwrap();
+    let batch = world.batch(10).await;
+    let record = Stored::read(&batch[0].line);
+    let found: Checkpoint = serde_json::from_str(&record.entry).unwrap();
+    let expected = Checkpoint {
+        id: found.id.clone(),
+        last_sequence: 14,
+        complete_through: Some(through),
+        dead_letters: 5,
+        dead_letter_sequences: Some("5-7,9,14".to_owned()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    assert_eq!((record.sequence, found), (Some(15), expected));
+    // Of too many ranges there is the number of dead letters alone.
+    world.deliver(&batch).await;
+    world.change(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+         INSERT INTO dead_letters (at, reason, message, sequence, line) SELECT 0, '', '', 100 + 2 * i, '' FROM n;
+         UPDATE state SET checkpoint_at = NULL",
+    );
+    world.restart();
+    world.ledger().checkpoint(None).await.unwrap();
+    let batch = world.batch(10).await;
+    let found = Stored::read(&batch[0].line);
+    let found: Checkpoint = serde_json::from_str(&found.entry).unwrap();
+    let named = (found.dead_letters, found.dead_letter_sequences);
+    assert_eq!(named, (105, None));
 }

@@ -9,7 +9,7 @@ use super::micros;
 use super::open::LedgerOptions;
 
 /// The version of the schema.
-pub(super) const VERSION: i64 = 8;
+pub(super) const VERSION: i64 = 9;
 
 /// The version of this program.
 pub(super) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -49,6 +49,9 @@ CREATE TABLE state (
     -- they are reported as a gap.
     unrecorded_from   INTEGER,
     unrecorded_to     INTEGER,
+    -- The number of the last log record, and when the last checkpoint was made.
+    sequence          INTEGER NOT NULL DEFAULT 0,
+    checkpoint_at     INTEGER,
     tail              TEXT NOT NULL
 ) STRICT;
 
@@ -99,14 +102,16 @@ CREATE TABLE totals (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE dead_letters (
-    id      INTEGER PRIMARY KEY AUTOINCREMENT,
-    at      INTEGER NOT NULL,
-    reason  TEXT NOT NULL,
-    message TEXT NOT NULL,
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    at       INTEGER NOT NULL,
+    reason   TEXT NOT NULL,
+    message  TEXT NOT NULL,
+    -- The number of its record, if it has one.
+    sequence INTEGER,
     -- A line, as in the outbox.
-    line    TEXT NOT NULL,
+    line     TEXT NOT NULL,
     -- 1 if an operator wants it sent again.
-    queued  INTEGER NOT NULL DEFAULT 0
+    queued   INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX dead_letters_queued ON dead_letters (queued);
 ";

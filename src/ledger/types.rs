@@ -11,8 +11,8 @@ use crate::util::labels;
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
 
-/// The beginning of the id of every gap: no entry has such an id.
-pub(crate) const GAP_ID: &str = "orgdata.exporter.gap-";
+/// The beginning of the ids of gaps and checkpoints: no entry has such an id.
+pub(crate) const OWN_ID: &str = "orgdata.exporter.";
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(
@@ -114,6 +114,8 @@ pub enum RecordKind {
     Entry,
     /// A gap in the audit trail.
     Gap,
+    /// A [`Checkpoint`].
+    Checkpoint,
 }
 
 labels! {
@@ -157,6 +159,24 @@ pub struct Gap {
     pub to: Option<Timestamp>,
     /// A sentence for an operator.
     pub message: String,
+}
+
+/// What the exporter says about its own log records once an hour, as JSON the body of a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Checkpoint {
+    /// Its own id.
+    pub id: String,
+    /// The number of the record before it.
+    pub last_sequence: i64,
+    /// Every entry that was listed by this time had been taken.
+    pub complete_through: Option<Timestamp>,
+    /// The number of dead letters.
+    pub dead_letters: u64,
+    /// The numbers of their records, such as `3-5,9`; absent if there are too many.
+    pub dead_letter_sequences: Option<String>,
+    /// The version of the exporter.
+    pub version: String,
 }
 
 /// What one transaction changes. Everything that is `None` or empty stays as it is.
@@ -306,7 +326,7 @@ impl Gap {
     /// Returns the JSON that becomes the body of the gap's log record.
     pub(super) fn to_json(&self, detected_at: Timestamp) -> String {
         serde_json::json!({
-            "id": format!("{GAP_ID}{}", uuid::Uuid::new_v4()),
+            "id": format!("{OWN_ID}gap-{}", uuid::Uuid::new_v4()),
             "type": "gap",
             "detectedAt": detected_at.to_string(),
             "reason": self.reason.as_str(),

@@ -13,7 +13,7 @@ use crate::metrics::build::VERSION;
 
 pub(crate) use bisect::{Bisect, Fate, Pause};
 #[cfg(test)]
-pub(crate) use record::GAP_EVENT;
+pub(crate) use record::{CHECKPOINT_EVENT, GAP_EVENT};
 pub use record::{Envelope, log_record};
 pub use redact::Redaction;
 pub use run::{Next, Relay};

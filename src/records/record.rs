@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::MAX_REQUEST;
 use crate::audit::{Object, string, user_id};
-use crate::ledger::{RecordKind, Stored};
+use crate::ledger::{Checkpoint, RecordKind, Stored};
 use crate::metrics::build::VERSION;
 
 /// The scope of every record.
@@ -27,6 +27,9 @@ const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// The event name of a gap in the audit trail.
 pub(crate) const GAP_EVENT: &str = "orgdata.exporter.gap";
+
+/// The event name of a checkpoint.
+pub(crate) const CHECKPOINT_EVENT: &str = "orgdata.exporter.checkpoint";
 
 /// The beginning of the event names of audit entries.
 const EVENT_PREFIX: &str = "orgdata.audit.";
@@ -63,10 +66,17 @@ pub fn log_record(stored: Stored<'_>) -> LogRecord {
     let object = Object::read(&stored.entry).unwrap_or_default();
     let activity_type = object.activity_type.and_then(string);
     attributes.text("log.record.uid", object.id_text());
+    if let Some(sequence) = stored.sequence {
+        attributes.add("orgdata.record.sequence", Value::IntValue(sequence));
+    }
     let (event_name, severity, severity_text) = match stored.kind {
         RecordKind::Gap => {
             attributes.scalar("orgdata.gap.reason", [object.reason]);
             (GAP_EVENT.to_owned(), SeverityNumber::Warn, "WARN")
+        }
+        RecordKind::Checkpoint => {
+            attributes.checkpoint(serde_json::from_str(&stored.entry).unwrap_or_default());
+            (CHECKPOINT_EVENT.to_owned(), SeverityNumber::Info, "INFO")
         }
         RecordKind::Entry => {
             let name = event_name(activity_type.as_deref().unwrap_or_default());
@@ -198,6 +208,23 @@ impl Attributes {
         if let Some(value) = places.into_iter().flatten().find_map(scalar) {
             self.add(key, value);
         }
+    }
+
+    /// Adds what a checkpoint says.
+    fn checkpoint(&mut self, said: Checkpoint) {
+        let through = said.complete_through.map(|at| at.to_string().into());
+        let dead = i64::try_from(said.dead_letters).unwrap_or(i64::MAX);
+        let (last, dead) = (Value::IntValue(said.last_sequence), Value::IntValue(dead));
+        self.add("orgdata.checkpoint.last_sequence", last);
+        self.text("orgdata.checkpoint.complete_through", through);
+        self.add("orgdata.checkpoint.dead_letters", dead);
+        if let Some(ranges) = said.dead_letter_sequences.filter(|text| !text.is_empty()) {
+            self.add(
+                "orgdata.checkpoint.dead_letter_sequences",
+                Value::StringValue(ranges),
+            );
+        }
+        self.text("orgdata.checkpoint.version", Some(said.version.into()));
     }
 
     /// Adds what an entry says. Most ids are at two places: `dealId`, and `id` of `deal`.

@@ -125,6 +125,19 @@ fn a_gap_is_a_warning_of_its_own() {
     assert_golden("log-record-gap.txt", &log_record(gap));
 }
 
+#[test]
+fn a_checkpoint_says_how_far_the_records_go() {
+    let time = "2026-03-01T09:00:00Z".parse().expect("a time");
+    let checkpoint = Stored {
+        sequence: Some(4712),
+        kind: RecordKind::Checkpoint,
+        arrived: time,
+        entry: r#"{"id":"orgdata.exporter.checkpoint-1","lastSequence":4711,"completeThrough":"2026-03-01T08:59:57Z","deadLetters":4,"deadLetterSequences":"17-19,23","version":"0.1.0"}"#.into(),
+        ..Stored::default()
+    };
+    assert_golden("log-record-checkpoint.txt", &log_record(checkpoint));
+}
+
 /// Entries, and the attributes behind the body, which is the entry as it is.
 const ENTRIES: &[(&str, &str)] = &[
     // Null means absent, and ids are found in either place.

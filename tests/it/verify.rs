@@ -49,7 +49,10 @@ fn verify(base_url: &str, export: impl AsRef<[u8]>) -> Launch {
     launch
 }
 
-/// A line of an export in one of the forms: OTLP JSON whole or a record alone, VictoriaLogs and Loki.
+/// The number of forms of [`line`].
+const FORMS: usize = 7;
+
+/// A line of an export in one of the forms: OTLP JSON whole or a record alone, VictoriaLogs, Elasticsearch, Splunk, ClickHouse and Loki.
 fn line(form: usize, entry: &Served) -> String {
     let (id, at, json) = (&entry.id, entry.created_at, &entry.json);
     let attribute = |key, value: &str| json!({ "key": key, "value": { "stringValue": value } });
@@ -62,6 +65,15 @@ fn line(form: usize, entry: &Served) -> String {
         0 => json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": [record] }] }] }),
         1 => record,
         2 => json!({ "_time": at, "_msg": json, "log.record.uid": id }),
+        3 => {
+            json!({ "_source": { "@timestamp": at, "attributes": { "log.record.uid": id }, "body": { "text": json } } })
+        }
+        4 => {
+            json!({ "preview": false, "result": { "_time": at, "_raw": json, "log.record.uid": id } })
+        }
+        5 => {
+            json!({ "Timestamp": at.strftime("%F %T%.9f").to_string(), "Body": json, "LogAttributes": { "log.record.uid": id } })
+        }
         _ => json!({ "labels": { "log_record_uid": id }, "line": json, "timestamp": at }),
     };
     format!("{line}\n")
@@ -120,7 +132,7 @@ async fn windows_of_exports_in_all_forms_are_compared() {
         let mut lines = Vec::new();
         for entry in &entries {
             let times = [0, 1, 1, 1, 1, 1, 1, 2, 3][random.usize(..9)];
-            lines.extend((0..times).map(|_| line(random.usize(..4), entry)));
+            lines.extend((0..times).map(|_| line(random.usize(..FORMS), entry)));
             if (from..until).contains(&entry.created_at) {
                 listed += 1;
                 match times {
@@ -159,10 +171,16 @@ async fn lines_that_are_not_as_they_should_be_are_counted() {
         created_at: Timestamp::now() - SignedDuration::from_mins(age),
         ..entries[0].clone()
     };
-    let mut file = export(3, &entries[..5]).into_bytes();
+    let mut file = export(6, &entries[..5]).into_bytes();
     file.extend(b"\n\r\n  \n");
     // Of another organization, of another time, of no time, and of the exporter itself.
-    file.extend(export(2, [&other("odd\u{1b}[31m", 60), &other("older", 300)]).as_bytes());
+    let older: Vec<Served> = (0..FORMS)
+        .map(|form| other(&format!("older{form}"), 300))
+        .collect();
+    for (form, older) in older.iter().enumerate() {
+        file.extend(line(form, older).as_bytes());
+    }
+    file.extend(export(2, [&other("odd\u{1b}[31m", 60)]).as_bytes());
     file.extend(b"{\"log.record.uid\":\"timeless\"}\r\n");
     file.extend(export(0, [&other("orgdata.exporter.gap-1", 60)]).as_bytes());
     // The last entry stands in bodies only, or in lines that are not read.
@@ -180,7 +198,7 @@ async fn lines_that_are_not_as_they_should_be_are_counted() {
     // The last line does not end.
     file.extend(export(2, &entries[6..9]).trim_end().as_bytes());
     let launch = verify(&api.base_url(), &file);
-    let numbers = "1 listed=10 missing=1 unknown=1 outside=2 without_id=1 broken=3 long=1";
+    let numbers = "1 listed=10 missing=1 unknown=1 outside=8 without_id=1 broken=3 long=1";
     let (_, lines) = run(launch.clone(), numbers).await;
     assert_eq!(ids(&lines, "missing"), BTreeSet::from([&**last]));
     assert_eq!(ids(&lines, "unknown"), BTreeSet::from(["odd\u{1b}[31m"]));
@@ -231,6 +249,14 @@ async fn an_api_that_fails_in_the_middle_is_asked_again_and_given_up() {
         strike(&kind, 3, times);
         run(launch.clone().arg("--api.timeout=1s"), "0 listed=60").await;
     }
+    // The listing ends although it has more: at a page without entries, and at one without a cursor.
+    strike(&FaultKind::EmptyPage, 3, 1000);
+    let words = "cannot compare: | says that there are more entries | the audit logs before 20";
+    launch.clone().refused(2, words).await;
+    let (endless, entries_of_it) = service(60, |it| it.has_more = Some(true)).await;
+    verify(&endless.base_url(), export(0, &entries_of_it))
+        .refused(2, words)
+        .await;
     strike(&status(503), 3, 1000);
     let given_up = launch.arg("--api.timeout=1s");
     let words = "cannot compare: HTTP 503 | the audit logs before 20 | were not read";
@@ -395,6 +421,7 @@ async fn a_missing_entry_that_is_a_dead_letter_is_named_as_one() {
     exporter.until_value(letters, 1.0).await;
     exporter.settled(0).await;
     let launch = verify(&api.base_url(), taken(&collector)).state(&state);
+    let launch = launch.flag("--audit.start", "oldest");
     let (_, lines) = run(launch, "1 listed=8 missing=1").await;
     assert_eq!(lines[0]["dead_letter"], 1);
 }
@@ -403,11 +430,15 @@ async fn a_missing_entry_that_is_a_dead_letter_is_named_as_one() {
 #[tokio::test]
 async fn by_default_the_window_ends_before_the_last_pass() {
     let (api, _) = of(100).await;
-    let flags = ["--audit.reread-interval=20m", "/dev/null"];
+    let flags = [
+        "--audit.reread-interval=20m",
+        "--audit.reread-window=2h",
+        "/dev/null",
+    ];
     let (summary, _) = printed(&command(&api.base_url(), &flags).run().await);
     let until: Timestamp = summary["until"].as_str().unwrap().parse().unwrap();
     let ago = Timestamp::now().duration_since(until).as_secs();
-    assert!((1800..1900).contains(&ago), "{summary}");
+    assert!((9000..9100).contains(&ago), "{summary}");
 }
 
 #[tokio::test]
@@ -432,4 +463,194 @@ async fn the_transcript_in_the_documentation_is_what_is_printed() {
     let command = "verify --from 7d export.jsonl --api.base-url https://api.example.com --api.key-file api-key";
     let shown = transcript(&page("docs/verify.md"), command);
     assert_eq!(shown, masked(&printed));
+}
+
+/// The state file says what the exporter cannot have sent. An entry without an id cannot be looked for, and is not sent on each run.
+#[tokio::test]
+async fn what_no_export_can_have_is_not_missing() {
+    let (api, entries) = of(20).await;
+    let odd = Fields::new().unchecked().with("id", json!(null));
+    let odd = odd.with("createdAt", entries[19].created_at.to_string());
+    api.add_entry(&odd).unwrap();
+    let running = exporter(&api.base_url()).on_disk();
+    let state = running.dir().join("state.db");
+    let mut exporter = running.start();
+    exporter.synced().await;
+    exporter.stop().await;
+    let created = entries[17].created_at.as_microsecond();
+    let file = rusqlite::Connection::open(&state).unwrap();
+    file.execute("UPDATE state SET created_at = ?1", [created])
+        .unwrap();
+    let launch = verify(&api.base_url(), export(0, &entries[18..])).state(&state);
+    let numbers = "1 listed=3 missing=1 before_first_sync=17 listed_without_id=1";
+    run(launch.clone(), numbers).await;
+    let history = launch.clone().flag("--audit.start", "oldest");
+    run(history, "1 listed=20 missing=18 listed_without_id=1").await;
+    let collector = Peer::grpc(4 << 20).await;
+    for (there, numbers) in [
+        (15, "0 listed=20 missing=5 accepted=5 listed_without_id=1"),
+        (20, "0 listed=20 listed_without_id=1"),
+    ] {
+        let launch = verify(&api.base_url(), export(0, &entries[..there])).state(&state);
+        let launch = launch.arg("--send-missing").otlp("grpc", &collector.url());
+        run(launch, numbers).await;
+    }
+}
+
+/// What an auditor files: who was asked, when, about what, and which export it was.
+#[tokio::test]
+async fn the_summary_is_evidence() {
+    let (api, entries) = of(3).await;
+    let launch = verify(&api.base_url(), export(0, &entries[..1]));
+    let kind = &entries[0].activity_type;
+    let launch = launch.flag("--audit.activity-types", kind);
+    let launch = launch.flag("--otlp.exclude-activity-types", "TASK_*");
+    let file = launch.dir().join("export");
+    fs::write(&file, "{\"log.record.uid\":\"abc\"}\n").unwrap();
+    let before = Timestamp::now();
+    let (summary, _) = printed(&launch.flag("--until", "now").run().await);
+    assert_has!(summary, {
+        "version": env!("CARGO_PKG_VERSION"),
+        "api": { "host": "127.0.0.1", "organization": 4711 },
+        "export": { "lines": 1, "sha256": "71e425267fd62e13da4b9d4c8a1bbfa120af81e2a01b18c83191adc8f6d6b11b" },
+        "filters": {
+            "activity_types": [kind], "deal_ids": [], "actor_emails": [], "target_emails": [], "excluded": ["TASK_*"],
+        },
+    });
+    let time: Timestamp = summary["time"].as_str().unwrap().parse().unwrap();
+    assert!(time >= before && time <= Timestamp::now());
+}
+
+/// A record as VictoriaLogs exports it; a checkpoint if it names dead letters.
+fn numbered(stream: &str, number: u64, id: &str, dead: Option<(&str, &str)>) -> String {
+    let mut line = json!({
+        "_time": "2026-03-01T10:00:00Z", "service.instance.id": stream,
+        "log.record.uid": id, "orgdata.record.sequence": number.to_string(),
+    });
+    if let Some((at, dead)) = dead {
+        line["_time"] = json!(at);
+        line["log.record.uid"] = json!(format!("orgdata.exporter.checkpoint-{number}"));
+        line["orgdata.checkpoint.last_sequence"] = json!((number - 1).to_string());
+        line["orgdata.checkpoint.complete_through"] = json!(at);
+        line["orgdata.checkpoint.dead_letter_sequences"] = json!(dead);
+    }
+    format!("{line}\n")
+}
+
+async fn offline(export: &str, expected: &str) -> Vec<Value> {
+    let launch = launch(&["verify", "--offline", "--format=json", "export"]);
+    fs::write(launch.dir().join("export"), export).unwrap();
+    run(launch, expected).await.1
+}
+
+/// An export may begin and end anywhere, and is in any order.
+#[tokio::test]
+async fn an_export_alone_says_what_is_missing() {
+    let is = |stream, numbers: &[u64]| {
+        let lines = numbers
+            .iter()
+            .map(|n| numbered(stream, *n, &n.to_string(), None));
+        lines.collect::<String>()
+    };
+    let at = |hour| format!("2026-03-01T{hour:02}:00:05Z");
+    let checkpoint = |number, hour, dead| numbered("a", number, "", Some((&at(hour), dead)));
+    let whole = is("a", &[7, 5, 6]);
+    offline(&whole, "0 streams=1 records=3").await;
+    offline(
+        &(whole.clone() + &is("a", &[6])),
+        "0 streams=1 records=4 repeated=1",
+    )
+    .await;
+    let two = whole.clone() + &is("a", &[9, 12]) + &is("b", &[1, 2]);
+    let lines = offline(&two, "1 streams=2 records=7 missing=3").await;
+    let expected = json!({ "result": "missing", "first": 10, "last": 11, "stream": "a" });
+    assert_eq!(lines[1], expected);
+    assert_has!(lines[2], { "result": "stream", "stream": "a", "first": 5, "last": 12, "missing": 3 });
+    // Dead letters that a checkpoint names are not missing, also if a later one does not name them.
+    let dead = whole.clone() + &checkpoint(14, 1, "8-9,11") + &checkpoint(15, 2, "8");
+    let lines = offline(&dead, "1 streams=1 records=5 missing=3 dead_letters=3").await;
+    assert_eq!(
+        lines[2],
+        json!({ "result": "dead", "first": 8, "last": 9, "stream": "a" })
+    );
+    assert_has!(lines[4], { "complete_through": at(2), "checkpoints": 2 });
+    let silent = checkpoint(1, 1, "") + &checkpoint(2, 2, "") + &checkpoint(3, 6, "");
+    let lines = offline(&silent, "0 streams=1 records=3 silent=3").await;
+    assert_has!(lines[0], { "result": "silent", "from": at(2), "until": at(6), "hours": 3 });
+    // A state file that was restored gives its numbers again.
+    let restored = whole.clone() + &numbered("a", 6, "other", None);
+    offline(&restored, "1 streams=1 records=4 conflicts=1").await;
+    // What was sent by `--send-missing` has no number.
+    let sent = whole + "{\"log.record.uid\":\"x\"}\n{}\n";
+    offline(&sent, "0 streams=1 records=3 without_number=1 without_id=1").await;
+    let launch = launch(&["verify", "--offline", "-"]).script("echo {} | \"$0\" \"$@\"");
+    launch
+        .refused(2, "cannot judge | orgdata.record.sequence")
+        .await;
+}
+
+#[tokio::test]
+async fn the_transcript_of_an_export_alone_is_what_is_printed() {
+    let stream = "a6b8c1d0-93f4-4e0f-8f0e-5ad4f2a3c7b1";
+    let mut file = String::new();
+    for number in (15..=28).filter(|number| ![18, 19, 23].contains(number)) {
+        let hour = [(20, 1), (21, 2), (24, 6), (28, 7)].into_iter();
+        let hour = hour.clone().find(|(at, _)| *at == number);
+        let at = hour.map(|(_, hour)| format!("2026-03-01T{hour:02}:00:05Z"));
+        let checkpoint = at.as_deref().map(|at| (at, "23"));
+        file += &numbered(stream, number, &number.to_string(), checkpoint);
+    }
+    let launch = launch(&["verify", "--offline", "export.jsonl"]);
+    fs::write(launch.dir().join("export.jsonl"), file).unwrap();
+    let printed = launch.run().await.stdout;
+    let shown = transcript(&page("docs/verify.md"), "verify --offline export.jsonl");
+    assert_eq!(shown, masked(&printed));
+}
+
+/// The forms in which stores have numbers: as text or not, in a stream that is beside them or around them.
+#[tokio::test]
+async fn numbers_are_found_in_the_exports_of_all_stores() {
+    let attribute = |key: &str, value: Value| json!({ "key": key, "value": value });
+    let otlp = json!({ "resourceLogs": [{
+        "resource": { "attributes": [attribute("service.instance.id", json!({ "stringValue": "s" }))] },
+        "scopeLogs": [{ "logRecords": [{
+            "body": { "stringValue": "{\"orgdata.record.sequence\":9}" },
+            "attributes": [
+                attribute("log.record.uid", json!({ "stringValue": "1" })),
+                attribute("orgdata.record.sequence", json!({ "intValue": "1" })),
+            ],
+        }] }],
+    }] });
+    let loki = json!({ "line": "{}", "timestamp": "2026-03-01T10:00:00Z",
+        "labels": { "service_instance_id": "s", "log_record_uid": "2", "orgdata_record_sequence": "2" } });
+    let elasticsearch = json!({ "_source": { "@timestamp": "2026-03-01T10:00:00Z",
+        "resource": { "attributes": { "service.instance.id": "s" } },
+        "attributes": { "log.record.uid": "3", "orgdata.record.sequence": 3 } } });
+    let splunk = json!({ "result": { "_time": "2026-03-01T10:00:00Z", "service.instance.id": "s",
+        "log.record.uid": "4", "orgdata.record.sequence": "4" } });
+    let clickhouse = json!({ "Timestamp": "2026-03-01 10:00:00.000000000",
+        "ResourceAttributes": { "service.instance.id": "s" },
+        "LogAttributes": { "log.record.uid": "5", "orgdata.record.sequence": "5" } });
+    let lines = [otlp, loki, elasticsearch, splunk, clickhouse].map(|line| format!("{line}\n"));
+    let lines = offline(&lines.concat(), "0 streams=1 records=5").await;
+    assert_has!(lines[0], { "stream": "s", "first": 1, "last": 5 });
+}
+
+#[tokio::test]
+async fn what_the_exporter_writes_proves_itself() {
+    let (api, _) = of(30).await;
+    let launch = exporter(&api.base_url()).on_disk();
+    let launch = launch.args(&["--otlp.protocol=stdout", "--audit.start=oldest"]);
+    let mut file = String::new();
+    for run in 0..2 {
+        let mut exporter = launch.start();
+        exporter.synced().await;
+        api.advance(Duration::from_secs(1));
+        api.add_events(4);
+        exporter.settled(4 * (run + 1)).await;
+        assert_eq!(exporter.stop().await, Some(0));
+        file += &exporter.stdout().text();
+    }
+    let lines = offline(&file, "0 streams=1 records=39").await;
+    assert_has!(lines[0], { "first": 1, "last": 39, "checkpoints": 1 });
 }

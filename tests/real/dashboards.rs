@@ -134,7 +134,7 @@ async fn shows_two_organizations(program: &str) {
     prometheus.shows("sum(orgdata_up)", 5.0).await;
     simulator.add_events(80);
     let sent = "sum(orgdata_otlp_records_sent_total)";
-    prometheus.shows(sent, 80.0).await;
+    prometheus.shows(sent, 81.0).await;
     let scraped = "min(count_over_time(up[1m])) > 16";
     prometheus.query_until(scraped, is_filled).await;
 

@@ -126,7 +126,7 @@ async fn the_collector_example_takes_records_over_both_protocols() {
     let collector = collector("deploy/collector/collector.yaml", |_| {}).await;
     for protocol in ["grpc", "http/protobuf"] {
         let exporter = sending(&simulator, protocol, &collector.endpoint(protocol)).start();
-        exporter.until_value(SENT, 5.0).await;
+        exporter.until_value(SENT, 6.0).await;
     }
     until(async || {
         let printed = collector.printed("EventName: orgdata.audit.");
@@ -171,9 +171,9 @@ async fn the_compose_set_acknowledges_a_record_when_loki_has_it() {
     let exporter = sending(&simulator, "grpc", &collector.endpoint("grpc")).start();
     until(async || (loki.count() >= 2).then_some(()).ok_or("no requests")).await;
     let backlog = "orgdata_otlp_backlog_records";
-    exporter.until_value(backlog, 20.0).await;
+    exporter.until_value(backlog, 21.0).await;
     works.store(true, Ordering::SeqCst);
-    exporter.until_value(SENT, 20.0).await;
+    exporter.until_value(SENT, 21.0).await;
     exporter.until_value(backlog, 0.0).await;
     assert_eq!(exporter.sum("orgdata_dead_letters_total").await, 0.0);
 }

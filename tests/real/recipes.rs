@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::files::{file, text, yaml};
-use crate::support::parts::{Collector, binary, output, run};
+use crate::support::parts::{Collector, VictoriaLogs, binary, output, run};
 use crate::{organization, sending};
 
 #[tokio::test]
@@ -34,6 +34,52 @@ async fn a_collector_maps_every_record_to_an_ocsf_event() {
         let nanoseconds: i64 = text(&record["timeUnixNano"]).parse().unwrap();
         assert_eq!(event["time"], nanoseconds / 1_000_000);
         assert!(event["entity"]["uid"].is_string(), "{event}");
+    }
+}
+
+/// The collectors of the tests have no storage, so the queues are in memory here.
+#[tokio::test]
+#[ignore = "needs the OpenTelemetry Collector and VictoriaLogs"]
+async fn a_collector_sends_every_record_to_two_stores_and_a_query_finds_those_of_a_deal() {
+    let (first, second) = (VictoriaLogs::start().await, VictoriaLogs::start().await);
+    let recipe = yaml("deploy/recipes/two-stores.yaml");
+    let collector = Collector::start_with("otelcol", |config| {
+        let mut exporters = recipe["exporters"].clone();
+        for (name, store) in [("first", &first), ("second", &second)] {
+            let exporter = &mut exporters[format!("otlp_http/{name}")];
+            exporter["logs_endpoint"] = store.endpoint().into();
+            let queue = exporter["sending_queue"].as_object_mut().unwrap();
+            assert_eq!(queue.remove("storage"), Some(json!("file_storage")));
+        }
+        let names = &recipe["service"]["pipelines"]["logs"]["exporters"];
+        config["service"]["pipelines"]["logs"]["exporters"] = names.clone();
+        config["exporters"] = exporters;
+        config["service"]["pipelines"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| name == "logs");
+    })
+    .await;
+    let simulator = organization(100, 0).await;
+    let _exporter = sending(&simulator, "grpc", &collector.endpoint("grpc")).start();
+    for store in [first, second] {
+        let records = store.finds("*", 101).await;
+        let deal = records
+            .iter()
+            .find_map(|record| record["orgdata.deal.id"].as_str());
+        let deal = deal.unwrap();
+        let is_of_it = |record: &&Value| record["orgdata.deal.id"] == deal;
+        let count = records.iter().filter(is_of_it).count();
+        let queries = file("docs/recipes.md");
+        let queries: Vec<&str> = queries
+            .lines()
+            .filter(|line| line.contains("{service.name="))
+            .collect();
+        store.finds(&queries[0].replace("11", deal), count).await;
+        // The last checkpoint is not two hours old.
+        store.finds(queries[3], 0).await;
+        let silent = queries[3].replace("orgdata-exporter", "another");
+        store.finds(&silent, 1).await;
     }
 }
 

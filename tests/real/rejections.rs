@@ -13,6 +13,9 @@ use crate::{organization, sending};
 /// The number of events that exist when the exporter starts.
 const EVENTS: u64 = 120;
 
+/// The number of their records, and a checkpoint.
+const WAITING: f64 = EVENTS as f64 + 1.0;
+
 const DEAD_LETTERS: &str = "orgdata_dead_letters_total";
 
 /// Asserts that everything waits, nothing is rejected, and the log says why.
@@ -20,7 +23,7 @@ async fn assert_waits(exporter: &Exporter, reason: &str, words: &str) {
     let failures = format!("orgdata_otlp_request_failures_total{{reason=\"{reason}\"}}");
     let waits = exporter.until(&failures, |scrape| {
         scrape.value(&failures) > Some(0.0)
-            && scrape.value("orgdata_otlp_backlog_records") == Some(EVENTS as f64)
+            && scrape.value("orgdata_otlp_backlog_records") == Some(WAITING)
     });
     let scrape = waits.await;
     assert_eq!(scrape.value("orgdata_up{loop=\"otlp\"}"), Some(0.0));
@@ -31,7 +34,7 @@ async fn assert_waits(exporter: &Exporter, reason: &str, words: &str) {
 /// Asserts that everything arrives once, in order of creation.
 async fn assert_delivers(simulator: &Simulator, exporter: &Exporter, collector: &Collector) {
     let sent = "orgdata_otlp_records_sent_total";
-    exporter.until_value(sent, EVENTS as f64).await;
+    exporter.until_value(sent, WAITING).await;
     let served: Vec<String> = simulator.entries().map(|entry| entry.id).collect();
     assert_eq!(collector.ids(), served);
     assert_eq!(exporter.sum(DEAD_LETTERS).await, 0.0);

@@ -55,6 +55,8 @@ pub(crate) struct Script {
     /// The ids of every request, rejected ones too.
     pub(crate) requests: Mutex<Vec<Vec<String>>>,
     pub(crate) taken: Mutex<Vec<LogRecord>>,
+    /// Checkpoints, which are nowhere else; it takes a request that has nothing else.
+    pub(crate) checkpoints: Mutex<Vec<LogRecord>>,
     /// Headers of the last request, gRPC metadata included.
     pub(crate) headers: Mutex<HeaderMap>,
     pub(crate) last: Mutex<Option<ExportLogsServiceRequest>>,
@@ -166,6 +168,14 @@ impl Script {
         let resources = request.resource_logs.iter();
         let scopes = resources.flat_map(|logs| &logs.scope_logs);
         let records: Vec<LogRecord> = scopes.flat_map(|logs| logs.log_records.clone()).collect();
+        let (checkpoints, records): (Vec<_>, Vec<_>) = records
+            .into_iter()
+            .partition(|record| record.event_name == "orgdata.exporter.checkpoint");
+        let is_alone = records.is_empty() && !checkpoints.is_empty();
+        self.checkpoints.lock().unwrap().extend(checkpoints);
+        if is_alone {
+            return Reply::Accept;
+        }
         let ids: Vec<String> = records.iter().map(record_id).collect();
         *self.headers.lock().unwrap() = headers;
         self.requests.lock().unwrap().push(ids.clone());

@@ -1,34 +1,43 @@
-//! The export of a log store: JSON lines. The ids of log records are looked up in the listing, so an export may have any size.
+//! The export of a log store: JSON lines, of any size, each with records.
 //!
-//! An id is the string at `log.record.uid`, wherever it stands: in an attribute of OTLP JSON, or as a key, also with underscores. The body of
-//! a record is skipped, because it is an entry as the API wrote it, and may contain anything.
+//! A record is where its id or its number stands: among attributes of OTLP JSON, or as a key, also with underscores. The body of a record is
+//! skipped, because it is an entry as the API wrote it, and may contain anything.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, Read as _};
+use std::io::{self, BufRead, BufReader, Read};
 
 use jiff::Timestamp;
 use orgdata_api::parse_time;
+use ring::digest::{Context, SHA256};
+use serde::Deserialize;
 use serde_json::from_str;
 use serde_json::value::RawValue;
-
-use super::{Listed, Window, position};
-use crate::audit::Entry;
-use crate::ledger::{EventId, GAP_ID};
 
 /// The maximum length of a line, in bytes.
 const MAX_LINE: usize = 16 << 20;
 
-/// The maximum number of ids that are kept to be shown, of those that are there twice and of unknown ones.
-const MAX_KEPT: usize = 1000;
+/// The size of a read.
+const BUFFER: usize = 256 << 10;
 
-/// The key of an id, and its form in Loki.
+/// The keys of an id, of a record's number, and of the stream that it is in.
 const UID: &str = "log.record.uid";
-const LOKI_UID: &str = "log_record_uid";
+const SEQUENCE: &str = "orgdata.record.sequence";
+const STREAM: &str = "service.instance.id";
 
-/// The keys of a time: in OTLP JSON, VictoriaLogs and Loki.
-const TIMES: [&str; 3] = ["timeUnixNano", "_time", "timestamp"];
+/// What has the attributes of a resource: in OTLP JSON and Elasticsearch, and in ClickHouse.
+const RESOURCES: [&str; 2] = ["resource", "ResourceAttributes"];
 
-/// Ids are not searched below this depth. In OTLP JSON, that of an attribute is 9.
+/// The keys of a time: in OTLP JSON, VictoriaLogs and Splunk, Loki, Elasticsearch, and ClickHouse.
+const TIMES: [&str; 6] = [
+    "timeUnixNano",
+    "_time",
+    "timestamp",
+    "@timestamp",
+    "Timestamp",
+    "TimeUnix",
+];
+
+/// Records are not searched below this depth. In OTLP JSON, that of the attributes is 7.
 const MAX_DEPTH: u32 = 16;
 
 /// A request of OTLP that was appended to an incomplete line begins like this.
@@ -37,45 +46,73 @@ const REQUEST: &str = "{\"resourceLogs\"";
 /// Numbers above this one are nanoseconds since the epoch.
 const MIN_NANOSECONDS: i128 = 100_000_000_000_000;
 
-/// What an export has.
+/// What was read of an export.
 #[derive(Debug, Default)]
 pub(super) struct Export {
-    /// Ids, also those of gaps.
-    pub(super) ids: u64,
+    /// Records with an id or a number.
+    pub(super) records: u64,
     /// Lines that are not empty.
     pub(super) lines: u64,
+    /// Lines without a record.
     pub(super) without_id: u64,
     /// Lines that are not JSON in UTF-8.
     pub(super) broken: u64,
     /// Lines that are longer than the maximum. They are not read.
     pub(super) long: u64,
-    /// Records that the API does not list, and that are not in the window or have no time.
-    pub(super) outside: u64,
-    /// Records that the API does not list although they are in the window, and the first of their ids.
-    pub(super) unknown: u64,
-    pub(super) unknown_ids: Vec<String>,
-    /// The first ids that are there more than once.
-    pub(super) repeated: BTreeMap<EventId, String>,
+    /// The SHA-256 of all bytes, in hexadecimal.
+    pub(super) sha256: String,
 }
 
-/// An id, and the time of its record.
-type Found = (String, Option<Timestamp>);
+/// A record of an export.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    /// Its id; empty if it has none.
+    pub(super) id: String,
+    pub(super) at: Option<Timestamp>,
+    /// Its number, and the stream that it is in; empty if the export does not say.
+    pub(super) sequence: Option<i64>,
+    pub(super) stream: String,
+    /// What a checkpoint says.
+    pub(super) complete_through: Option<Timestamp>,
+    pub(super) dead_letters: Option<String>,
+}
 
-/// Reads an export, and notes in the listing what it has. `listed` is sorted by id.
+/// What is known from around a part of a line.
+#[derive(Clone, Debug, Default)]
+struct Around {
+    at: Option<Timestamp>,
+    stream: Option<String>,
+}
+
+/// The members of an object, or the attributes of OTLP, which are a list of keys and values.
+struct Members<'a>(BTreeMap<String, &'a RawValue>);
+
+/// An attribute of OTLP.
+#[derive(Deserialize)]
+struct Attribute<'a> {
+    key: String,
+    #[serde(borrow)]
+    value: BTreeMap<String, &'a RawValue>,
+}
+
+/// Computes the digest of what is read.
+struct Digested<R>(R, Context);
+
+/// Reads an export, and takes each record.
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn read(
-    mut reader: impl BufRead,
-    listed: &mut [Listed],
-    window: &Window,
-) -> io::Result<Export> {
+pub(super) fn read(file: impl Read, mut take: impl FnMut(Record)) -> io::Result<Export> {
+    let mut reader = BufReader::with_capacity(BUFFER, Digested(file, Context::new(&SHA256)));
     let (mut export, mut line) = (Export::default(), Vec::new());
     loop {
         line.clear();
         let limit = MAX_LINE as u64 + 1;
         let length = reader.by_ref().take(limit).read_until(b'\n', &mut line)?;
         if length == 0 {
+            let digest = reader.into_inner().1.finish();
+            let digits = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
+            export.sha256 = digits.collect();
             return Ok(export);
         }
         export.lines += u64::from(!line.trim_ascii().is_empty());
@@ -83,7 +120,7 @@ pub(super) fn read(
             reader.skip_until(b'\n')?;
             export.long += 1;
         } else if !line.trim_ascii().is_empty() {
-            export.read(&line, listed, window);
+            export.read(&line, &mut take);
         }
     }
 }
@@ -91,41 +128,83 @@ pub(super) fn read(
 // === impl Export ===
 
 impl Export {
-    fn read(&mut self, line: &[u8], listed: &mut [Listed], window: &Window) {
-        let mut ids = Vec::new();
+    fn read(&mut self, line: &[u8], take: &mut impl FnMut(Record)) {
+        let mut records = Vec::new();
+        let around = Around::default();
         if let Some(json) = parse(line) {
-            find(json, None, MAX_DEPTH, &mut ids);
-            self.without_id += u64::from(ids.is_empty());
+            find(json, &around, MAX_DEPTH, &mut records);
+            self.without_id += u64::from(records.is_empty());
         } else {
             self.broken += 1;
             // A collector that was killed leaves an incomplete line, and the next one continues on it.
             let whole = str::from_utf8(line).ok();
             let whole = whole.and_then(|line| parse(&line.as_bytes()[line.rfind(REQUEST)?..]));
             if let Some(json) = whole {
-                find(json, None, MAX_DEPTH, &mut ids);
+                find(json, &around, MAX_DEPTH, &mut records);
             }
         }
-        self.ids += ids.len() as u64;
-        for (id, at) in ids {
-            let identity = Entry::identity_of(&id);
-            match position(listed, identity) {
-                Ok(index) => {
-                    let entry = &mut listed[index];
-                    entry.found = entry.found.saturating_add(1);
-                    if entry.is_repeated() && self.repeated.len() < MAX_KEPT {
-                        self.repeated.insert(identity, id);
-                    }
-                }
-                Err(_) if id.starts_with(GAP_ID) => {}
-                Err(_) if at.is_some_and(|at| window.contains(&at)) => {
-                    self.unknown += 1;
-                    if self.unknown_ids.len() < MAX_KEPT {
-                        self.unknown_ids.push(id);
-                    }
-                }
-                Err(_) => self.outside += 1,
-            }
+        self.records += records.len() as u64;
+        records.into_iter().for_each(take);
+    }
+}
+
+// === impl Members ===
+
+impl<'a> Members<'a> {
+    /// Reads them, and what else is in a list.
+    fn read(json: &'a RawValue) -> (Self, Vec<&'a RawValue>) {
+        if !json.get().starts_with('[') {
+            return (Self(from_str(json.get()).unwrap_or_default()), Vec::new());
         }
+        let mut members = BTreeMap::new();
+        let mut others: Vec<&RawValue> = from_str(json.get()).unwrap_or_default();
+        others.retain(|item| {
+            let attribute = from_str::<Attribute<'_>>(item.get()).ok();
+            let member = attribute.and_then(|it| Some((it.key, it.value.into_values().next()?)));
+            let is_other = member.is_none();
+            members.extend(member);
+            is_other
+        });
+        (Self(members), others)
+    }
+
+    /// Returns a member, also if its key has underscores, as in Loki.
+    fn get(&self, key: &str) -> Option<&'a RawValue> {
+        let found = self.0.get(key);
+        found
+            .or_else(|| self.0.get(&key.replace('.', "_")))
+            .copied()
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        let text: String = from_str(self.get(key)?.get()).ok()?;
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// Returns a number, which most stores write as text.
+    fn number(&self, key: &str) -> Option<i64> {
+        self.get(key)?.get().trim_matches('"').parse().ok()
+    }
+
+    /// Returns the stream of the records in it.
+    fn stream(&self) -> Option<String> {
+        let resource = || {
+            let resource = RESOURCES.iter().find_map(|key| self.0.get(*key))?;
+            let resource = Members::read(resource).0;
+            let attributes = resource.0.get("attributes").map(|it| Members::read(it).0);
+            attributes.unwrap_or(resource).text(STREAM)
+        };
+        self.text(STREAM).or_else(resource)
+    }
+}
+
+// === impl Digested ===
+
+impl<R: Read> Read for Digested<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.0.read(buffer)?;
+        self.1.update(&buffer[..length]);
+        Ok(length)
     }
 }
 
@@ -133,30 +212,32 @@ fn parse(line: &[u8]) -> Option<&RawValue> {
     from_str(str::from_utf8(line).ok()?).ok()
 }
 
-/// Finds the ids in a value of a record with this time, and in what is below it.
-fn find(json: &RawValue, time: Option<Timestamp>, depth: u32, ids: &mut Vec<Found>) {
-    if depth == 0 {
+/// Finds the records in a value, and in what is below it.
+fn find(json: &RawValue, around: &Around, depth: u32, records: &mut Vec<Record>) {
+    if depth == 0 || !json.get().starts_with(['{', '[']) {
         return;
     }
-    let items = from_str::<Vec<&RawValue>>(json.get()).unwrap_or_default();
-    for item in items {
-        find(item, time, depth - 1, ids);
-    }
-    let fields = from_str::<BTreeMap<String, &RawValue>>(json.get()).unwrap_or_default();
-    let own_time = TIMES.iter().find_map(|key| time_of(fields.get(*key)?));
-    let time = own_time.or(time);
-    let text = |key: &str| from_str::<String>(fields.get(key)?.get()).ok();
-    let attribute = || {
-        let value = fields
-            .get("value")
-            .filter(|_| text("key").as_deref() == Some(UID))?;
-        let mut value: BTreeMap<String, String> = from_str(value.get()).ok()?;
-        value.remove("stringValue")
+    let (members, others) = Members::read(json);
+    let own_time = TIMES.iter().find_map(|key| time_of(members.0.get(*key)?));
+    let around = Around {
+        at: own_time.or(around.at),
+        stream: members.stream().or_else(|| around.stream.clone()),
     };
-    let id = text(UID).or_else(|| text(LOKI_UID)).or_else(attribute);
-    ids.extend(id.filter(|id| !id.is_empty()).map(|id| (id, time)));
-    for (_, field) in fields.into_iter().filter(|(key, _)| key != "body") {
-        find(field, time, depth - 1, ids);
+    let (id, sequence) = (members.text(UID), members.number(SEQUENCE));
+    if id.is_some() || sequence.is_some() {
+        let through = members.text("orgdata.checkpoint.complete_through");
+        records.push(Record {
+            id: id.unwrap_or_default(),
+            at: around.at,
+            sequence: sequence.filter(|number| *number > 0),
+            stream: around.stream.clone().unwrap_or_default(),
+            complete_through: through.and_then(|at| at.parse().ok()),
+            dead_letters: members.text("orgdata.checkpoint.dead_letter_sequences"),
+        });
+    }
+    let below = members.0.iter().filter(|(key, _)| *key != "body");
+    for value in others.into_iter().chain(below.map(|(_, value)| *value)) {
+        find(value, &around, depth - 1, records);
     }
 }
 

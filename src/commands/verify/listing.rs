@@ -14,8 +14,7 @@ const MAX_OLDER: u32 = 10_000;
 /// A smaller page might have only the entry of its cursor.
 const MIN_PAGE: u32 = 2;
 
-/// How often the listing is begun again because the API rejects a cursor, or says that there are more entries and lists none. After that, the
-/// end of the listing is believed.
+/// How often the listing is begun again because the API rejects a cursor, or says that there are more entries and lists none.
 const MAX_RESTARTS: u32 = 3;
 
 /// A walk down the listing.
@@ -71,7 +70,14 @@ impl Listing {
             let answer = self.client.audit_page(self.limit, self.cursor.as_deref());
             let mut retry_after = None;
             match answer.await {
-                Ok(page) if may_restart && self.is_contradicted(&page) => self.restart(),
+                Ok(page) if may_restart && self.breaks_off(&page) => self.restart(),
+                // A listing without entries is believed.
+                Ok(page) if self.breaks_off(&page) && (self.reached.is_some() || page.has_more) => {
+                    let unread = self.unread();
+                    return Err(format!(
+                        "the API says that there are more entries, but lists none; {unread}"
+                    ));
+                }
                 Ok(page) => {
                     self.advance(&page);
                     return Ok(Some(page));
@@ -88,10 +94,7 @@ impl Listing {
                             self.limit = (self.limit / 2).max(MIN_PAGE);
                         }
                         _ => {
-                            let unread = match self.reached {
-                                Some(at) => format!("the audit logs before {at:.0} were not read"),
-                                None => "nothing was read".to_owned(),
-                            };
+                            let unread = self.unread();
                             return Err(format!("{error}; {unread}"));
                         }
                     }
@@ -119,10 +122,19 @@ impl Listing {
         entries.collect()
     }
 
-    /// Reports whether there is no entry although the page before said that there is one.
-    fn is_contradicted(&self, page: &AuditPage) -> bool {
+    /// Returns what was not read.
+    fn unread(&self) -> String {
+        match self.reached {
+            Some(at) => format!("the audit logs before {at:.0} were not read"),
+            None => "nothing was read".to_owned(),
+        }
+    }
+
+    /// Reports whether the listing ends although this page, or the one before, says that there are more entries.
+    fn breaks_off(&self, page: &AuditPage) -> bool {
         let is_empty = page.end_cursor.is_none() && page.is_empty();
-        self.has_more && (is_empty || self.is_last(page) && page.end_cursor.is_some())
+        let is_same = self.is_last(page) && page.end_cursor.is_some();
+        self.has_more && (is_empty || is_same) || page.has_more && self.is_last(page)
     }
 
     /// Reports whether no cursor leads on.

@@ -5,12 +5,13 @@
 
 mod export;
 mod listing;
+mod offline;
 mod report;
 mod send;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,11 +26,12 @@ use tokio_util::sync::CancellationToken;
 use super::{Failure, ReportFormat};
 use crate::audit::{Entry, Excluded, Start};
 use crate::cli::{self, ExporterSettings, Flags, values};
-use crate::ledger::{DeadLetters, EventId, OpenError, Stored};
+use crate::ledger::{DeadLetters, EventId, OWN_ID, OpenError, Stored};
 use crate::metrics::Metrics;
 use crate::util::counted;
-use export::Export;
+use export::{Export, Record};
 use listing::Listing;
+use offline::Offline;
 use report::Report;
 use send::Sending;
 
@@ -39,8 +41,8 @@ const DELIVERY: Duration = Duration::from_secs(600);
 /// A page of the API, or a request to the collector, is tried again for this many times `--api.timeout`.
 const PATIENCE: u32 = 10;
 
-/// The size of a read.
-const BUFFER: usize = 256 << 10;
+/// The maximum number of ids that are kept to be shown, of those that are there twice and of unknown ones.
+const MAX_KEPT: usize = 1000;
 
 /// `verify`.
 #[derive(Clone, Debug, Args)]
@@ -49,15 +51,18 @@ pub struct VerifyArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The beginning of the window: oldest, a duration ago like 7d, or a time like 2026-01-31T00:00:00Z
-    #[arg(long, value_name = "WHEN", value_parser = values::start)]
-    from: Start,
+    #[arg(long, value_name = "WHEN", value_parser = values::start, required_unless_present = "offline")]
+    from: Option<Start>,
     /// The end of the window, excluded: now, a duration ago, or a time
-    /// [default: --audit.reread-interval and ten minutes ago, so that late entries have been delivered]
+    /// [default: --audit.reread-window, --audit.reread-interval and ten minutes ago, so that late entries have been delivered]
     #[arg(long, value_name = "WHEN", value_parser = values::start)]
     until: Option<Start>,
     /// Send the missing entries to the collector as log records
     #[arg(long)]
     send_missing: bool,
+    /// Judge the export alone, by the numbers of its records and its checkpoints, without the API
+    #[arg(long, conflicts_with_all = ["from", "until", "send_missing"])]
+    offline: bool,
     /// Lines for people, or one JSON object per line
     #[arg(long, default_value = "text", ignore_case = true)]
     format: ReportFormat,
@@ -75,8 +80,33 @@ struct Listed {
     id: EventId,
     /// How often the export has it.
     found: u32,
-    /// It is in the window, and not excluded.
-    is_expected: bool,
+    expected: Expected,
+}
+
+/// Whether the export has to have an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Expected {
+    /// It is not in the window, or is excluded.
+    No,
+    /// It has no id to look for.
+    WithoutId,
+    /// It was created before the state file.
+    Before,
+    Yes,
+}
+
+/// What the export says about the listing.
+struct Compared {
+    /// Sorted by id.
+    listed: Vec<Listed>,
+    window: Window,
+    /// Records that the API does not list, and that are not in the window or have no time.
+    outside: u64,
+    /// Records that the API does not list although they are in the window, and the first of their ids.
+    unknown: u64,
+    unknown_ids: Vec<String>,
+    /// The first ids that are there more than once.
+    repeated: BTreeMap<EventId, String>,
 }
 
 /// The command at work.
@@ -87,12 +117,16 @@ struct Verify {
     from: Timestamp,
     report: Report,
     dead_letters: HashMap<EventId, i64>,
+    /// Older entries were there before the state file, and are not expected.
+    before: Option<Timestamp>,
+    /// The organization's id.
+    organization: Option<i64>,
     sending: Option<Sending>,
 }
 
 /// Hides the exporter's flags that have no effect here; they are accepted, because an exporter's variables may be set.
 pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
-    const HIDDEN: [&str; 10] = [
+    const HIDDEN: [&str; 8] = [
         "tickets.",
         "web.",
         "metrics.",
@@ -100,8 +134,6 @@ pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
         "shutdown.",
         "audit.enabled",
         "audit.poll-interval",
-        "audit.start",
-        "audit.reread-window",
         "state.max-size",
     ];
     let id = argument.get_id().as_str();
@@ -123,6 +155,15 @@ pub async fn run(
         Some("-") => Box::new(io::stdin()),
         _ => Box::new(File::open(&args.file).map_err(|error| unreadable(&args.file, &error))?),
     };
+    if args.offline {
+        let mut report = Report::new(args.format, false);
+        let read = read(&report, &args.file, file, Offline::default(), Offline::take);
+        let stopped = || not_compared("stopped before the end");
+        let read = shutdown.run_until_cancelled(read).await;
+        report.bar.finish_and_clear();
+        let (offline, export) = read.unwrap_or_else(|| Err(stopped()))?;
+        return offline.judge(&export, &mut report);
+    }
     let mut verify = Verify::new(args, given)?;
     let result = shutdown.run_until_cancelled(verify.run(file)).await;
     verify.report.bar.finish_and_clear();
@@ -142,8 +183,34 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     not_compared(format!("cannot read {}: {error}", path.display()))
 }
 
-/// Returns the numbers of the dead letters of a state file.
-fn dead_letters(path: &Path) -> Result<HashMap<EventId, i64>, OpenError> {
+/// Reads the export. `take` changes the state for each record.
+async fn read<S: Send + 'static>(
+    report: &Report,
+    path: &Path,
+    file: Box<dyn Read + Send>,
+    mut state: S,
+    take: fn(&mut S, Record),
+) -> Result<(S, Export), Failure> {
+    let length = path.metadata().ok().filter(|file| file.is_file());
+    let template = match length {
+        Some(_) => "reading the export [{bar:30}] {bytes}/{total_bytes}, {eta} left",
+        None => "{spinner} reading the export: {bytes}",
+    };
+    let bar = report.show(template);
+    length
+        .into_iter()
+        .for_each(|file| bar.set_length(file.len()));
+    let file = bar.wrap_read(file);
+    let work = tokio::task::spawn_blocking(move || {
+        let export = export::read(file, |record| take(&mut state, record));
+        export.map(|export| (state, export))
+    });
+    let work = work.await.map_err(io::Error::other).flatten();
+    work.map_err(|error| unreadable(path, &error))
+}
+
+/// Returns when a state file was created, and the numbers of its dead letters.
+fn stored(path: &Path) -> Result<(Timestamp, HashMap<EventId, i64>), OpenError> {
     let letters = DeadLetters::open(path)?;
     let mut numbers = HashMap::new();
     for number in letters.ids(None)? {
@@ -152,7 +219,7 @@ fn dead_letters(path: &Path) -> Result<HashMap<EventId, i64>, OpenError> {
             numbers.insert(Entry::read(&record.entry).id, number);
         }
     }
-    Ok(numbers)
+    Ok((letters.file_created_at()?, numbers))
 }
 
 /// Returns the index of an entry.
@@ -164,11 +231,37 @@ fn position(listed: &[Listed], id: EventId) -> Result<usize, usize> {
 
 impl Listed {
     fn is_missing(&self) -> bool {
-        self.is_expected && self.found == 0
+        self.expected == Expected::Yes && self.found == 0
     }
 
     fn is_repeated(&self) -> bool {
-        self.is_expected && self.found > 1
+        self.expected == Expected::Yes && self.found > 1
+    }
+}
+
+// === impl Compared ===
+
+impl Compared {
+    fn take(&mut self, record: Record) {
+        let Record { id, at, .. } = record;
+        let identity = Entry::identity_of(&id);
+        match position(&self.listed, identity) {
+            _ if id.is_empty() || id.starts_with(OWN_ID) => {}
+            Ok(index) => {
+                let entry = &mut self.listed[index];
+                entry.found = entry.found.saturating_add(1);
+                if entry.is_repeated() && self.repeated.len() < MAX_KEPT {
+                    self.repeated.insert(identity, id);
+                }
+            }
+            Err(_) if at.is_some_and(|at| self.window.contains(&at)) => {
+                self.unknown += 1;
+                if self.unknown_ids.len() < MAX_KEPT {
+                    self.unknown_ids.push(id);
+                }
+            }
+            Err(_) => self.outside += 1,
+        }
     }
 }
 
@@ -187,9 +280,15 @@ impl Verify {
         };
         let now = Timestamp::now();
         let is_default = given.value_source("state.path") == Some(ValueSource::DefaultValue);
-        let dead_letters = match &settings.ledger.path {
-            Some(path) if !is_default || path.exists() => dead_letters(path)?,
-            _ => HashMap::new(),
+        let (before, dead_letters) = match &settings.ledger.path {
+            Some(path) if !is_default || path.exists() => {
+                let (created_at, dead_letters) = stored(path)?;
+                let start = args.flags.audit.start.from(created_at);
+                // Who sends what is missing wants history too.
+                let before = start.unwrap_or(created_at);
+                (Some(before).filter(|_| !args.send_missing), dead_letters)
+            }
+            _ => Default::default(),
         };
         let sending = match (args.send_missing, settings.otlp) {
             (false, _) => None,
@@ -209,7 +308,9 @@ impl Verify {
         Ok(Self {
             client: client.map_err(Failure::in_settings)?,
             excluded,
-            from: args.from.from(now).unwrap_or(now),
+            from: args.from.and_then(|from| from.from(now)).unwrap_or(now),
+            before,
+            organization: None,
             report: Report::new(args.format, to_stderr),
             dead_letters,
             sending,
@@ -219,23 +320,26 @@ impl Verify {
 
     async fn run(&mut self, file: Box<dyn Read + Send>) -> Result<(), Failure> {
         let (listed, window) = self.list().await?;
-        let (mut listed, export) = self.read(file, listed, window.clone()).await?;
+        let (mut compared, export) = self.read(file, listed, window.clone()).await?;
+        let listed = &compared.listed;
         let count = |is_one: fn(&Listed) -> bool| {
             let those = listed.iter().filter(|entry| is_one(entry));
             those.count() as u64
         };
-        let expected = count(|entry| entry.is_expected);
+        let expected = count(|entry| entry.expected == Expected::Yes);
+        let before = count(|entry| entry.expected == Expected::Before);
+        let anonymous = count(|entry| entry.expected == Expected::WithoutId);
         let (missing, repeated) = (count(Listed::is_missing), count(Listed::is_repeated));
-        for (identity, id) in &export.repeated {
-            let times = position(&listed, *identity).map(|index| listed[index].found);
+        for (identity, id) in &compared.repeated {
+            let times = position(listed, *identity).map(|index| listed[index].found);
             let fields = [("id", json!(id)), ("times", json!(times.unwrap_or(0)))];
             self.report.line("repeated", &fields);
         }
-        for id in &export.unknown_ids {
+        for id in &compared.unknown_ids {
             self.report.line("unknown", &[("id", json!(id))]);
         }
         let mut gone = missing;
-        let named = self.name_missing(&mut listed, &mut gone).await;
+        let named = self.name_missing(&mut compared.listed, &mut gone).await;
         let sent = self.sending.as_ref();
         let (accepted, rejected) = sent.map_or((0, 0), |sent| (sent.accepted, sent.rejected));
         let counts = [
@@ -243,16 +347,42 @@ impl Verify {
             ("found", "found in the export", expected - missing),
             ("missing", "missing", missing),
             ("repeated", "in the export more than once", repeated),
-            ("unknown", "unknown to the API", export.unknown),
+            ("unknown", "unknown to the API", compared.unknown),
             ("gone", "missing, and no longer listed by the API", gone),
-            ("outside", "records outside of the window", export.outside),
+            (
+                "before_first_sync",
+                "created before the state file, not compared",
+                before,
+            ),
+            (
+                "listed_without_id",
+                "listed without an id, not compared",
+                anonymous,
+            ),
+            ("outside", "records outside of the window", compared.outside),
             ("without_id", "lines without an id", export.without_id),
             ("broken", "lines that are not JSON", export.broken),
             ("long", "lines longer than 16 MiB", export.long),
             ("accepted", "sent and accepted", accepted),
             ("rejected", "sent and rejected", rejected),
         ];
-        self.report.summary(&window, &counts)?;
+        let api = self.client.settings();
+        let filters = json!({
+            "activity_types": api.filters.activity_types, "deal_ids": api.filters.deal_ids,
+            "actor_emails": api.filters.actor_emails, "target_emails": api.filters.target_emails,
+            "excluded": self.args.flags.otlp.exclude_activity_types,
+        });
+        let fields = [
+            (
+                "api",
+                json!({ "host": api.base_url.host(), "organization": self.organization }),
+            ),
+            ("filters", filters),
+            ("from", json!(window.start)),
+            ("until", json!(window.end)),
+        ];
+        let title = format!("created from {:.3} until {:.3}:", window.start, window.end);
+        self.report.summary(&title, &export, &fields, &counts)?;
         named.map_err(Failure::at_run_time)?;
         match missing == accepted {
             true => Ok(()),
@@ -273,10 +403,14 @@ impl Verify {
             };
             for (entry, _, at) in listing.entries(&page) {
                 oldest = at.min(oldest);
+                self.organization = self.organization.or_else(|| entry.organization_id());
                 listed.push(Listed {
                     id: entry.id,
                     found: 0,
-                    is_expected: window.contains(&at) && self.is_expected(&entry),
+                    expected: match self.expected(&entry, at) {
+                        expected if window.contains(&at) => expected,
+                        _ => Expected::No,
+                    },
                 });
             }
         }
@@ -291,7 +425,9 @@ impl Verify {
         listed.sort_unstable_by_key(|entry| entry.id);
         listed.dedup_by(|other, entry| {
             let is_same = other.id == entry.id;
-            entry.is_expected |= is_same && other.is_expected;
+            if is_same {
+                entry.expected = entry.expected.max(other.expected);
+            }
             is_same
         });
         Ok((listed, window))
@@ -299,36 +435,29 @@ impl Verify {
 
     /// Reads the export, and notes in the listing what it has.
     async fn read(
-        &mut self,
+        &self,
         file: Box<dyn Read + Send>,
-        mut listed: Vec<Listed>,
+        listed: Vec<Listed>,
         window: Window,
-    ) -> Result<(Vec<Listed>, Export), Failure> {
+    ) -> Result<(Compared, Export), Failure> {
         let path = &self.args.file;
-        let length = path.metadata().ok().filter(|file| file.is_file());
-        let template = match length {
-            Some(_) => "reading the export [{bar:30}] {bytes}/{total_bytes}, {eta} left",
-            None => "{spinner} reading the export: {bytes}",
+        let compared = Compared {
+            listed,
+            window,
+            outside: 0,
+            unknown: 0,
+            unknown_ids: Vec::new(),
+            repeated: BTreeMap::new(),
         };
-        let bar = self.report.show(template);
-        length
-            .into_iter()
-            .for_each(|file| bar.set_length(file.len()));
-        let file = BufReader::with_capacity(BUFFER, bar.wrap_read(file));
-        let work = tokio::task::spawn_blocking(move || {
-            let export = export::read(file, &mut listed, &window);
-            export.map(|export| (listed, export))
-        });
-        let work = work.await.map_err(io::Error::other).flatten();
-        let (listed, export) = work.map_err(|error| unreadable(path, &error))?;
-        if export.ids == 0 && export.lines > 0 {
+        let (compared, export) = read(&self.report, path, file, compared, Compared::take).await?;
+        if export.records == 0 && export.lines > 0 {
             return Err(not_compared(format!(
                 "cannot compare: {} has no id in {}; an id is a string at log.record.uid: in an attribute of OTLP JSON, one request or record per line; as the key log.record.uid; or as the key log_record_uid",
                 path.display(),
                 counted(export.lines, "line", "lines"),
             )));
         }
-        Ok((listed, export))
+        Ok((compared, export))
     }
 
     /// Lists the window again, prints the missing entries, and sends them. `missing` becomes the number of those that are not listed again.
@@ -353,7 +482,7 @@ impl Verify {
                     continue;
                 };
                 // Once.
-                one.is_expected = false;
+                one.expected = Expected::No;
                 *missing -= 1;
                 let fields = [
                     ("created_at", json!(at)),
@@ -381,8 +510,9 @@ impl Verify {
         let until = match self.args.until {
             Some(until) => until.from(now).unwrap_or(now).min(now),
             None => {
-                let reread = self.args.flags.audit.reread_interval;
-                let until = Start::Ago(reread.saturating_add(DELIVERY)).from(now);
+                let audit = &self.args.flags.audit;
+                let late = audit.reread_window.saturating_add(audit.reread_interval);
+                let until = Start::Ago(late.saturating_add(DELIVERY)).from(now);
                 until.unwrap_or(now)
             }
         };
@@ -395,10 +525,17 @@ impl Verify {
         Ok(from..until)
     }
 
-    /// Reports whether the exporter sends a log record of an entry.
-    fn is_expected(&mut self, entry: &Entry<'_>) -> bool {
+    /// Returns whether the exporter sends a log record of an entry of this time.
+    fn expected(&mut self, entry: &Entry<'_>, at: Timestamp) -> Expected {
         let kind = entry.activity_type().unwrap_or_default();
-        entry.matches(&self.client.settings().filters) && !self.excluded.records.matches(&kind)
+        let is_sent =
+            entry.matches(&self.client.settings().filters) && !self.excluded.records.matches(&kind);
+        match is_sent {
+            false => Expected::No,
+            true if entry.id_text().is_none() => Expected::WithoutId,
+            true if self.before.is_some_and(|before| at < before) => Expected::Before,
+            true => Expected::Yes,
+        }
     }
 
     /// Begins a walk, of which the bar shows this.

@@ -5,10 +5,13 @@ use std::io::{self, Write};
 use std::mem;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Failure, Window};
+use super::Failure;
+use super::export::Export;
 use crate::commands::{ReportFormat, printed};
+use crate::metrics::build::VERSION;
 use crate::util::one_line;
 
 /// The maximum number of entries with one result in the text.
@@ -79,28 +82,35 @@ impl Report {
         self.print(&text, result, fields.collect());
     }
 
-    /// Prints the summary. Each number has its name in JSON and in the text.
+    /// Prints the summary. Each number has its name in JSON and in the text. The JSON also has fields, and what identifies run and export.
     ///
     /// # Errors
     /// If anything could not be printed.
     pub(super) fn summary(
         &mut self,
-        window: &Window,
+        title: &str,
+        export: &Export,
+        fields: &[(&str, Value)],
         numbers: &[(&str, &str, u64)],
     ) -> Result<(), Failure> {
-        let Window { start, end } = window;
         let mut text = String::new();
         if self.shown.values().any(|shown| *shown > MAX_SHOWN) {
             text += &format!(
                 "… only {MAX_SHOWN} of each are shown here; --format json prints them\n\n"
             );
         }
-        text += &format!("created from {start:.3} until {end:.3}:");
-        let mut json = Map::new();
-        json.extend([
-            ("from".to_owned(), json!(start)),
-            ("until".to_owned(), json!(end)),
-        ]);
+        text += title;
+        let run = [
+            ("version", json!(VERSION)),
+            ("time", json!(Timestamp::now())),
+            (
+                "export",
+                json!({ "sha256": export.sha256, "lines": export.lines }),
+            ),
+        ];
+        let fields = run.iter().chain(fields);
+        let fields = fields.map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let mut json: Map<String, Value> = fields.collect();
         for (index, (name, said, number)) in numbers.iter().enumerate() {
             if index < ALWAYS_SHOWN || *number > 0 {
                 text += &format!("\n{number:>10}  {said}");

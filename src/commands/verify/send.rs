@@ -63,6 +63,7 @@ impl Sending {
     pub(super) fn add(&mut self, json: &str, created_at: Timestamp, arrived_at: Timestamp) {
         let entry = Entry::read(json);
         let record = Stored {
+            sequence: None,
             kind: RecordKind::Entry,
             created: created_at,
             arrived: arrived_at,

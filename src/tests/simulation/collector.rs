@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::plan::spread;
 use super::world::{State, World};
-use crate::records::GAP_EVENT;
+use crate::records::{CHECKPOINT_EVENT, GAP_EVENT};
 
 /// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,6 +34,8 @@ pub(super) struct Collector {
     /// The newest creation of what was taken in its order.
     pub(super) newest: Option<Timestamp>,
     pub(super) gaps: HashSet<String>,
+    /// The number of each record that was taken, the last request that had it, and its id.
+    pub(super) numbers: HashMap<i64, (u64, String)>,
     /// Records that may be dead letters: refused alone, or in a request of which some were rejected.
     pub(super) refused: HashSet<String>,
     pub(super) partly: HashSet<String>,
@@ -93,6 +95,20 @@ impl Collector {
         self.sent
             .retain(|_, sent| sent.request <= delivered.requests);
         self.gaps.clone_from(&delivered.gaps);
+        self.numbers
+            .retain(|_, (request, _)| *request <= delivered.requests);
+    }
+
+    /// Records with these numbers and ids are taken; returns whether one has the number of another.
+    fn number(&mut self, numbers: Vec<(i64, String)>) -> Result<(), String> {
+        for (number, id) in numbers {
+            let first = self.numbers.entry(number);
+            let (_, first) = first.or_insert((self.requests, id.clone()));
+            if *first != id {
+                return Err(format!("{first} and {id} have the number {number}"));
+            }
+        }
+        Ok(())
     }
 
     /// A request came; returns why it must not have come.
@@ -205,7 +221,7 @@ impl Export for Sender {
         let world = &self.0;
         world.pass().await;
         let bytes = request.encoded_len();
-        let (ids, gaps) = ids(request);
+        let (ids, gaps, numbers) = ids(request);
         let deed = {
             let state = &mut *world.state();
             let (now, life, calm) = (state.now(), state.life, state.calm_at.is_some());
@@ -223,6 +239,9 @@ impl Export for Sender {
                     Err(failure) => world.fail(state, failure),
                 }
                 take(state, &ids, life);
+                if let Err(failure) = state.collector.number(numbers) {
+                    world.fail(state, failure);
+                }
                 state.collector.gaps.extend(gaps);
             }
             let verdict = deed.verdict.reason().map_or("ok", Reason::as_str);
@@ -253,19 +272,30 @@ fn take(state: &mut State, ids: &[String], life: u32) {
     }
 }
 
-/// Returns the ids of the entries of a request, and those of the gaps, which are random.
-fn ids(request: ExportLogsServiceRequest) -> (Vec<String>, Vec<String>) {
+/// Returns the ids of the entries of a request, those of the gaps, which are random, and the number of each record, also of checkpoints.
+fn ids(request: ExportLogsServiceRequest) -> (Vec<String>, Vec<String>, Vec<(i64, String)>) {
     let scopes = request.resource_logs.into_iter().flat_map(|r| r.scope_logs);
-    let (mut entries, mut gaps) = (Vec::new(), Vec::new());
+    let (mut entries, mut gaps, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     for record in scopes.flat_map(|scope| scope.log_records) {
-        let mut attributes = record.attributes.into_iter();
-        let id = attributes.find(|attribute| attribute.key == "log.record.uid");
-        if let Some(Value::StringValue(id)) = id.and_then(|id| id.value?.value) {
-            match &*record.event_name {
-                GAP_EVENT => gaps.push(id),
-                _ => entries.push(id),
-            }
+        let value = |key: &str| {
+            let mut attributes = record.attributes.iter();
+            attributes
+                .find(|attribute| attribute.key == key)?
+                .value
+                .clone()?
+                .value
+        };
+        let Some(Value::StringValue(id)) = value("log.record.uid") else {
+            continue;
+        };
+        if let Some(Value::IntValue(number)) = value("orgdata.record.sequence") {
+            numbers.push((number, id.clone()));
+        }
+        match &*record.event_name {
+            GAP_EVENT => gaps.push(id),
+            CHECKPOINT_EVENT => {}
+            _ => entries.push(id),
         }
     }
-    (entries, gaps)
+    (entries, gaps, numbers)
 }

@@ -150,7 +150,8 @@ impl World {
         if self.plan.retention.is_none() && held.gaps > 0 {
             return Err("a gap is reported, but nothing was lost".to_owned());
         }
-        if held.waiting > 2 * state.rows.len() as u64 + held.gaps {
+        let checkpoints = state.now().as_secs() / 3600 + 2;
+        if held.waiting > 2 * state.rows.len() as u64 + held.gaps + checkpoints {
             return Err(format!("{} records wait in the outbox", held.waiting));
         }
         let bytes = state.files.bytes();
@@ -316,7 +317,7 @@ impl World {
         let state = &mut *self.state();
         state.files.close();
         let mut letters: HashMap<String, DeadReason> = HashMap::new();
-        let mut gaps = 0;
+        let (mut gaps, mut numbers) = (0, HashSet::new());
         let file = DeadLetters::open(&state.files.path).map_err(|error| error.to_string())?;
         let ids = file.ids(None);
         for id in ids.map_err(|error| error.to_string())? {
@@ -328,9 +329,22 @@ impl World {
             match record.kind {
                 RecordKind::Entry => drop(letters.insert(id, letter.reason)),
                 RecordKind::Gap => gaps += 1,
+                RecordKind::Checkpoint => {}
             }
+            numbers.extend(record.sequence);
         }
         drop(file);
+        // No number of a record is missing.
+        let last = state
+            .files
+            .reader()
+            .query_row("SELECT sequence FROM state", [], |row| row.get(0));
+        let last: i64 = last.map_err(|error| error.to_string())?;
+        numbers.extend(state.collector.numbers.keys());
+        if let Some(number) = (1..=last).find(|number| !numbers.contains(number)) {
+            return Err(format!("the record {number} of {last} is missing"));
+        }
+        state.files.close();
         let (ledger, restored) =
             LedgerHandle::open(settings.clone()).map_err(|error| error.to_string())?;
         drop(ledger);

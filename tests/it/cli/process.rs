@@ -28,7 +28,7 @@ async fn with_backlog(api: &Running, collector: &Peer, grace: &str) -> Exporter 
     exporter.until_value(UP, 1.0).await;
     api.add_events(3);
     let backlog = "orgdata_otlp_backlog_records";
-    exporter.until_value(backlog, 3.0).await;
+    exporter.until_value(backlog, 4.0).await;
     exporter
 }
 
@@ -90,7 +90,7 @@ async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
         // Docker kills it after ten.
         assert!(begun.elapsed() < Duration::from_secs(9));
     }
-    let left = |line: &str| line.contains("stopped") && line.contains("unsent=3");
+    let left = |line: &str| line.contains("stopped") && line.contains("unsent=4");
     unsent.until("what is left", left).await;
 }
 

@@ -62,7 +62,7 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
 }
 
 /// From the first release on, a newer version opens the files of the one before. This one has 20 entries of history, 7 events since then, and
-/// records of all of them that wait.
+/// records of all of them, and a checkpoint, that wait.
 #[tokio::test]
 async fn a_state_file_that_was_stored_goes_on() {
     let api = organization().await;
@@ -75,7 +75,7 @@ async fn a_state_file_that_was_stored_goes_on() {
     )
     .unwrap();
     let running = launch.on_disk().start();
-    let is_sent = |scrape: &Scrape| scrape.value("orgdata_otlp_records_sent_total") == Some(27.0);
+    let is_sent = |scrape: &Scrape| scrape.value("orgdata_otlp_records_sent_total") == Some(28.0);
     let scrape = running.until("the records that wait", is_sent).await;
     let expected = [
         (EVENTS, 7.0),

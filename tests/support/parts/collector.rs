@@ -85,7 +85,7 @@ impl Collector {
         self.dir.path().join("logs.jsonl")
     }
 
-    /// Returns the log records acknowledged so far, in the order in which they came: as in OTLP's JSON form, with their resource and scope;
+    /// Returns the log records acknowledged so far but for checkpoints, in the order in which they came: as in OTLP's JSON form, with their resource and scope;
     /// attributes, body and resource are plain JSON.
     pub(crate) fn records(&self) -> Vec<Value> {
         let mut records = Vec::new();
@@ -98,7 +98,9 @@ impl Collector {
                         record["body"] = plain(&record["body"]);
                         record["resource"] = attributes(&resource["resource"]["attributes"]);
                         record["scope"] = scope["scope"].clone();
-                        records.push(record);
+                        if record["eventName"] != "orgdata.exporter.checkpoint" {
+                            records.push(record);
+                        }
                     }
                 }
             }
