@@ -117,7 +117,7 @@ async fn ended<T>(task: JoinHandle<T>) -> Result<T, Failure> {
 
 /// Says that the web server's certificate has expired, if it has.
 fn expired(settings: &ExporterSettings) -> Option<Outcome> {
-    let end = Timestamp::try_from(settings.web_config.certificate_not_after()?).ok()?;
+    let end = Timestamp::try_from(settings.web_config.certificate_validity()?.end).ok()?;
     let said = format!(
         "that of --web.config.file expired at {end:.0}, and scrapers refuse it; replace it, no restart is needed"
     );
