@@ -24,7 +24,7 @@ const fn at(day: i64, hour: i64, minute: i64) -> i64 {
 const BEGIN: i64 = at(0, 0, 0);
 const END: i64 = at(33, 0, 0);
 
-type Times = &'static [Range<i64>];
+const NEVER: Range<i64> = END..END;
 
 /// What happens to one exporter.
 struct Plan {
@@ -32,15 +32,14 @@ struct Plan {
     /// Returns the events that were created since the scrape before: type, user, number.
     events: fn(i64) -> Vec<(&'static str, u32, u64)>,
     scan_interval: i64,
-    down: Times,
-    /// The API cannot be read.
-    unreadable: Times,
-    /// … because it rejects the key.
-    rejected: Times,
-    failed_scan: Times,
-    collector_down: Times,
-    behind: Times,
-    dead_letters: Times,
+    down: Range<i64>,
+    api_down: Range<i64>,
+    /// The API rejects the key.
+    rejected: Range<i64>,
+    failed_scan: Range<i64>,
+    collector_down: Range<i64>,
+    behind: Range<i64>,
+    dead_letters: Range<i64>,
     starts: &'static [i64],
     new_files: &'static [i64],
     gap: i64,
@@ -105,29 +104,29 @@ const PLANS: [Plan; 2] = [
         instance: "busy:1",
         events: busy_events,
         scan_interval: SCRAPE,
-        down: &[at(9, 12, 0)..at(9, 16, 0)],
-        unreadable: &[at(14, 10, 0)..at(14, 14, 0), at(16, 9, 0)..at(16, 9, 28)],
-        rejected: &[at(16, 9, 0)..at(16, 9, 28)],
-        failed_scan: &[],
-        collector_down: &[at(18, 12, 0)..at(18, 15, 0)],
-        behind: &[at(9, 16, 0)..at(9, 16, 20)],
-        dead_letters: &[],
+        down: at(9, 12, 0)..at(9, 16, 0),
+        api_down: at(14, 10, 0)..at(14, 14, 0),
+        rejected: at(16, 9, 0)..at(16, 9, 28),
+        failed_scan: NEVER,
+        collector_down: at(18, 12, 0)..at(18, 15, 0),
+        behind: at(9, 16, 0)..at(9, 16, 20),
+        dead_letters: NEVER,
         starts: &[at(3, 11, 0), at(11, 9, 12), at(23, 9, 4)],
         new_files: &[at(26, 12, 0)],
         gap: END,
-        no_renewal: END..END,
+        no_renewal: NEVER,
     },
     Plan {
         instance: "quiet:1",
         events: quiet_events,
         scan_interval: 15 * MINUTE,
-        down: &[at(12, 20, 0)..at(14, 8, 0)],
-        unreadable: &[],
-        rejected: &[],
-        failed_scan: &[at(8, 10, 0)..at(8, 10, 15)],
-        collector_down: &[],
-        behind: &[at(25, 6, 0)..at(25, 9, 0)],
-        dead_letters: &[at(28, 8, 0)..at(29, 8, 0)],
+        down: at(12, 20, 0)..at(14, 8, 0),
+        api_down: NEVER,
+        rejected: NEVER,
+        failed_scan: at(8, 10, 0)..at(8, 10, 15),
+        collector_down: NEVER,
+        behind: at(25, 6, 0)..at(25, 9, 0),
+        dead_letters: at(28, 8, 0)..at(29, 8, 0),
         starts: &[
             at(5, 1, 0),
             at(5, 1, 12),
@@ -204,11 +203,6 @@ impl Samples {
     }
 }
 
-/// Returns which of these times it is now.
-fn ongoing(times: Times, now: i64) -> Option<&'static Range<i64>> {
-    times.iter().find(|it| it.contains(&now))
-}
-
 impl Plan {
     /// Writes what is scraped.
     fn write(&self, samples: &mut Samples) {
@@ -230,7 +224,8 @@ impl Plan {
             if now - certificate >= 16 * HOUR && !self.no_renewal.contains(&now) {
                 certificate = now;
             }
-            let is_down = ongoing(self.down, now).is_some();
+            let is_now = |time: &Range<i64>| time.contains(&now);
+            let is_down = is_now(&self.down);
             samples.push("up", &labels(""), u8::from(!is_down), now);
             if is_down {
                 is_new = true;
@@ -245,11 +240,11 @@ impl Plan {
             if is_new || is_one(self.starts) {
                 started = now;
             }
-            let can_read = ongoing(self.unreadable, now).is_none();
-            let behind = ongoing(self.behind, now);
-            let is_sending = ongoing(self.collector_down, now).is_none();
+            let can_read = !is_now(&self.api_down) && !is_now(&self.rejected);
+            let is_behind = is_now(&self.behind);
+            let is_sending = !is_now(&self.collector_down);
             if can_read {
-                read = behind.map_or(now, |it| it.start);
+                read = if is_behind { self.behind.start } else { now };
                 // The first scrape shows the value before.
                 if !std::mem::take(&mut is_new) {
                     unread.retain(|&(kind, user, number)| {
@@ -266,7 +261,7 @@ impl Plan {
             if is_sending {
                 delivered = read;
             }
-            let scans = can_read && ongoing(self.failed_scan, now).is_none();
+            let scans = can_read && !is_now(&self.failed_scan);
             if scans && now - scanned >= self.scan_interval {
                 scanned = now;
             }
@@ -288,9 +283,9 @@ impl Plan {
                 ("otlp", is_sending),
             ] {
                 show("up", &format!("loop=\"{name}\","), i64::from(works));
-                let reason = match ongoing(self.rejected, now) {
-                    Some(_) => "unauthorized",
-                    None => "timeout",
+                let reason = match is_now(&self.rejected) {
+                    true => "unauthorized",
+                    false => "timeout",
                 };
                 if !works {
                     let more = format!("loop=\"{name}\",reason=\"{reason}\",");
@@ -309,14 +304,16 @@ impl Plan {
             show("audit_complete_through_timestamp_seconds", "", read);
             show("otlp_delivered_through_timestamp_seconds", "", delivered);
             show("otlp_backlog_records", "", i64::from(!is_sending));
-            if let Some(outage) = ongoing(self.collector_down, now) {
-                show("otlp_oldest_unsent_timestamp_seconds", "", outage.start);
+            if !is_sending {
+                let since = self.collector_down.start;
+                show("otlp_oldest_unsent_timestamp_seconds", "", since);
             }
-            if let Some(behind) = behind {
-                show("audit_behind_since_timestamp_seconds", "", behind.start);
+            if is_behind {
+                let since = self.behind.start;
+                show("audit_behind_since_timestamp_seconds", "", since);
             }
             show("audit_gaps_total", "", i64::from(now > self.gap));
-            let letters = i64::from(ongoing(self.dead_letters, now).is_some());
+            let letters = i64::from(is_now(&self.dead_letters));
             show("dead_letters_stored", "", 3 * letters);
             show("tickets_snapshot_timestamp_seconds", "", scanned);
             if now - scanned < (2 * self.scan_interval).max(15 * MINUTE) {
