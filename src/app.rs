@@ -7,7 +7,6 @@ mod scanning;
 use std::time::Duration;
 
 use exporter_web::Bound;
-use jiff::Timestamp;
 use orgdata_api::Client;
 use otlp_logs::{Export, Sender};
 use prometheus_client::metrics::counter::Counter;
@@ -24,7 +23,7 @@ use crate::ledger::{
     DeadReason, LedgerError, LedgerHandle, LedgerOptions, LedgerState, OpenError, Status,
 };
 use crate::metrics::Metrics;
-use crate::metrics::certificates::{Certificate, not_after_pem};
+use crate::metrics::certificates::{Certificate, timestamps, validity_pem};
 use crate::records::Relay;
 use crate::util::{self, lock};
 pub use failure::Failure;
@@ -269,11 +268,11 @@ async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Fa
 /// Returns the certificates whose end is shown.
 fn certificates(settings: &ExporterSettings, sender: Option<&Sender>) -> Vec<Certificate> {
     let config = settings.web_config.clone();
-    let web = Box::new(move || Timestamp::try_from(config.certificate_not_after()?).ok());
+    let web = Box::new(move || timestamps(config.certificate_validity()?));
     let mut certificates: Vec<Certificate> = vec![("web", web)];
     if let Some(client) = sender.map(Sender::certificate) {
-        let not_after = move || not_after_pem(lock(&client).as_deref()?);
-        certificates.push(("otlp", Box::new(not_after)));
+        let validity = move || validity_pem(lock(&client).as_deref()?);
+        certificates.push(("otlp", Box::new(validity)));
     }
     certificates
 }

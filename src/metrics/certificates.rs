@@ -1,7 +1,9 @@
-//! `orgdata_certificate_not_after_timestamp_seconds`: when the exporter's own certificates expire.
+//! `orgdata_certificate_not_after_timestamp_seconds` and `…_not_before_…`: when the exporter's own certificates expire and began.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -15,23 +17,30 @@ descriptors! {
     /// When a certificate of the exporter expires, in seconds since the epoch: web (its own endpoints), otlp (presented to
     /// the collector). The earliest of the chain; absent without a certificate.
     NOT_AFTER = "orgdata_certificate_not_after_timestamp_seconds" ["used_for"];
+    /// From when that certificate is valid, in seconds since the epoch. The difference is its lifetime.
+    NOT_BEFORE = "orgdata_certificate_not_before_timestamp_seconds" ["used_for"];
 }
 
-/// The value of the label `used_for`, and a function that returns when the certificate that was last loaded expires. Each
-/// scrape calls it, so that it must not read a file.
+/// The value of the label `used_for`, and a function that returns from when until when the certificate that was last loaded is
+/// valid. Each scrape calls it, so that it must not read a file.
 pub type Certificate = (
     &'static str,
-    Box<dyn Fn() -> Option<Timestamp> + Send + Sync>,
+    Box<dyn Fn() -> Option<Range<Timestamp>> + Send + Sync>,
 );
 
 /// The certificates in use; none until they are [set](Self::set). Clones share them.
 #[derive(Clone, Default)]
 pub struct Certificates(Arc<OnceLock<Vec<Certificate>>>);
 
-/// Returns when the first certificate of a PEM file expires.
-pub fn not_after_pem(pem: &[u8]) -> Option<Timestamp> {
+/// Returns from when until when the certificate of a PEM file that expires first is valid.
+pub fn validity_pem(pem: &[u8]) -> Option<Range<Timestamp>> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    Timestamp::try_from(exporter_web::not_after(&chain.ok()?)?).ok()
+    timestamps(exporter_web::validity(&chain.ok()?)?)
+}
+
+/// Converts a range of time; `None` if it is out of range.
+pub fn timestamps(range: Range<SystemTime>) -> Option<Range<Timestamp>> {
+    Some(range.start.try_into().ok()?..range.end.try_into().ok()?)
 }
 
 // === impl Certificates ===
@@ -52,9 +61,18 @@ impl fmt::Debug for Certificates {
 impl Collector for Certificates {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let certificates = self.0.get().into_iter().flatten();
-        let expiries = certificates
-            .filter_map(|(used_for, not_after)| Some(([used_for], not_after()?.as_second())));
-        Writer(encoder).gauges(NOT_AFTER, expiries)
+        let certificates = certificates
+            .filter_map(|(used_for, validity)| Some(([*used_for], validity()?)))
+            .collect::<Vec<_>>();
+        let ends = certificates
+            .iter()
+            .map(|(of, it)| (*of, it.end.as_second()));
+        let begins = certificates
+            .iter()
+            .map(|(of, it)| (*of, it.start.as_second()));
+        let mut families = Writer(encoder);
+        families.gauges(NOT_AFTER, ends)?;
+        families.gauges(NOT_BEFORE, begins)
     }
 }
 
@@ -74,12 +92,16 @@ mod tests {
             scrape.expect("encodes")
         };
         assert!(!scrape().contains("orgdata_certificate"));
-        let end = Timestamp::from_second(1_800_000_000).expect("a time");
+        let [begin, end] = [1_700_000_000, 1_800_000_000]
+            .map(|second| Timestamp::from_second(second).expect("a time"));
         metrics.certificates.set(vec![
-            ("web", Box::new(move || Some(end))),
+            ("web", Box::new(move || Some(begin..end))),
             ("otlp", Box::new(|| None)),
         ]);
-        assert!(scrape().contains("{used_for=\"web\"} 1800000000\n"));
+        for (name, at) in [("not_before", 17), ("not_after", 18)] {
+            let series = format!("{name}_timestamp_seconds{{used_for=\"web\"}} {at}00000000\n");
+            assert!(scrape().contains(&series), "{series}");
+        }
         assert!(!scrape().contains("used_for=\"otlp\""));
     }
 }

@@ -108,8 +108,8 @@ fn the_list_of_metrics_is_up_to_date() {
     });
     let metrics = busy();
     let now = Timestamp::now();
-    let certificates =
-        ["web", "otlp"].map(|used_for| -> Certificate { (used_for, Box::new(move || Some(now))) });
+    let certificates = ["web", "otlp"]
+        .map(|used_for| -> Certificate { (used_for, Box::new(move || Some(now..now))) });
     metrics.certificates.set(certificates.into());
     for family in parse(&encode(&metrics, Format::OpenMetrics)).unwrap() {
         let is_counter = family.kind == "counter";

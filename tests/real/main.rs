@@ -18,6 +18,7 @@ mod support {
     pub(crate) mod tap;
 }
 
+mod alerts;
 mod collector;
 mod crash;
 mod dashboards;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -176,9 +177,9 @@ impl WebConfig {
         })))
     }
 
-    /// Returns when the server's certificate expires; `None` without TLS. It was read with the file.
-    pub fn certificate_not_after(&self) -> Option<SystemTime> {
-        self.current().tls.as_ref()?.not_after
+    /// Returns from when until when the server's certificate is valid; `None` without TLS. It was read with the file.
+    pub fn certificate_validity(&self) -> Option<Range<SystemTime>> {
+        self.current().tls.as_ref()?.validity.clone()
     }
 
     /// Reads the files again, and uses them if they changed. This blocks: not for a thread of the runtime.

@@ -18,7 +18,7 @@ pub use config::WebConfig;
 pub use file::read_file;
 pub use listen::{Bound, bind};
 pub use server::{Limits, serve};
-pub use tls::not_after;
+pub use tls::validity;
 
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -54,20 +55,22 @@ enum MinVersion {
 pub(crate) struct Tls {
     pub(crate) server: Arc<ServerConfig>,
     pub(crate) client_auth: ClientAuth,
-    /// When the first certificate of the chain expires.
-    pub(crate) not_after: Option<SystemTime>,
+    /// See [`validity`].
+    pub(crate) validity: Option<Range<SystemTime>>,
 }
 
-/// Returns when the first certificate of a chain expires; `None` if none can be parsed.
-pub fn not_after<'a>(
+/// Returns from when until when the certificate of a chain that expires first is valid; `None` if none can be parsed.
+pub fn validity<'a>(
     chain: impl IntoIterator<Item = &'a CertificateDer<'a>>,
-) -> Option<SystemTime> {
-    let ends = chain.into_iter().filter_map(|certificate| {
+) -> Option<Range<SystemTime>> {
+    let all = chain.into_iter().filter_map(|certificate| {
         let certificate = Certificate::from_der(certificate).ok()?;
         let validity = certificate.tbs_certificate.validity;
-        Some(SystemTime::UNIX_EPOCH + validity.not_after.to_unix_duration())
+        let [start, end] = [validity.not_before, validity.not_after]
+            .map(|time| SystemTime::UNIX_EPOCH + time.to_unix_duration());
+        Some(start..end)
     });
-    ends.min()
+    all.min_by_key(|validity| validity.end)
 }
 
 fn error(field: &str, message: impl Display) -> String {
@@ -144,7 +147,7 @@ impl TlsSection {
                 ));
             }
         };
-        let expires = not_after(&chain);
+        let validity = validity(&chain);
         let mut server = builder.with_single_cert(chain, key).map_err(|failed| {
             error(
                 "key_file",
@@ -157,7 +160,7 @@ impl TlsSection {
         Ok(Tls {
             server: server.into(),
             client_auth: self.client_auth_type,
-            not_after: expires,
+            validity,
         })
     }
 }

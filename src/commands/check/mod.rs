@@ -125,7 +125,7 @@ fn port(settings: &ExporterSettings, problem: Option<&io::Error>, state: &State)
 
 /// Returns a line if the web server's certificate has expired.
 fn expired(settings: &ExporterSettings) -> Option<Line> {
-    let end = Timestamp::try_from(settings.web_config.certificate_not_after()?).ok()?;
+    let end = Timestamp::try_from(settings.web_config.certificate_validity()?.end).ok()?;
     let text = format!(
         "that of --web.config.file expired at {end:.0}, and scrapers refuse it; replace it, no restart is needed"
     );

@@ -93,6 +93,16 @@ fn every_example_is_sound_and_accepted() {
                 &["check", "rules", "/dev/stdin"],
                 &rules["spec"].to_string(),
             );
+            // A link leads to the same page from everywhere.
+            let groups = array(&rules["spec"]["groups"]).iter();
+            let mut rules = groups.flat_map(|group| array(&group["rules"]));
+            let page = |rule: &Value| {
+                rule["annotations"]["runbook_url"]
+                    .as_str()
+                    .map(str::to_owned)
+            };
+            let is_link = |rule: &Value| page(rule).is_none_or(|page| page.starts_with("https://"));
+            assert!(rules.all(is_link), "{feature}");
         }
         assert_has!(set(&objects)["spec"], { "replicas": 1, "podManagementPolicy": "Parallel" });
         let pod = pod(&objects);
@@ -105,6 +115,33 @@ fn every_example_is_sound_and_accepted() {
     }
     accepted(&documents(&all)).unwrap();
     valid(&all).unwrap();
+}
+
+#[test]
+#[ignore = "needs helm and promtool"]
+fn unusual_hours_may_be_those_of_the_americas() {
+    let directory = tempfile::tempdir().unwrap();
+    let [rules, test] = ["rules.json", "test.json"].map(|name| directory.path().join(name));
+    let objects = example("detections");
+    let spec = &of_kind(&objects, "PrometheusRule")[0]["spec"];
+    fs::write(&rules, spec.to_string()).unwrap();
+    // From 6 to 14 o'clock. The first day is a Thursday, and 60 hours later it is a Saturday.
+    let expected = |(time, value): (&str, u8)| {
+        let samples = json!([{ "labels": "orgdata:unusual_hour", "value": value }]);
+        json!({ "eval_time": time, "expr": "orgdata:unusual_hour", "exp_samples": samples })
+    };
+    let hours = [
+        ("5h50m", 0),
+        ("6h10m", 1),
+        ("14h", 1),
+        ("14h10m", 0),
+        ("22h", 0),
+        ("64h", 1),
+    ];
+    let tests = json!({ "interval": "10m", "promql_expr_test": hours.map(expected) });
+    let tests = json!({ "rule_files": [rules], "evaluation_interval": "10m", "tests": [tests] });
+    fs::write(&test, tests.to_string()).unwrap();
+    promtool(&["test", "rules", test.to_str().unwrap()], "");
 }
 
 #[test]

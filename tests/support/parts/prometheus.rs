@@ -95,7 +95,7 @@ impl Prometheus {
             }
             // Only the debug level says why a scrape failed.
             false => {
-                "--config.file=FILE --storage.tsdb.path=DATA --web.listen-address=127.0.0.1:PORT --log.level=debug"
+                "--config.file=FILE --storage.tsdb.path=DATA --storage.tsdb.retention.time=60d --web.listen-address=127.0.0.1:PORT --log.level=debug"
             }
         };
         let arguments = |[port]: [u16; 1]| {

@@ -344,7 +344,7 @@ which port is meant. */}}
 {{- with (index . 0).Values.prometheusRule.detections -}}
 {{- index $ 1
   | replace "\"(?i).*(delete|remove|export|role|permission).*\"" (quote .sensitiveTypes)
-  | replace ">= bool 20" (printf ">= bool %d" (int64 .quietFrom))
-  | replace "< bool 6" (printf "< bool %d" (int64 .quietUntil)) -}}
+  | replace "24 - 20)" (printf "24 - %d)" (int64 .quietFrom))
+  | replace "(6 + 24" (printf "(%d + 24" (int64 .quietUntil)) -}}
 {{- end -}}
 {{- end -}}
