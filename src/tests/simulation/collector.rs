@@ -226,7 +226,7 @@ impl Export for Sender {
             let state = &mut *world.state();
             let (now, life, calm) = (state.now(), state.life, state.calm_at.is_some());
             // History may come again after a lost cursor.
-            let is_old = |id: &String| state.rows.iter().any(|row| row.id == *id && !row.live);
+            let is_old = |id: &String| state.rows.iter().any(|row| row.id == *id && !row.fate.live);
             let once: Vec<String> = ids.iter().filter(|id| !is_old(id)).cloned().collect();
             if let Err(failure) = state.collector.came(&once, life) {
                 world.fail(state, failure);

@@ -72,19 +72,31 @@ impl World {
         if state.begun && is_resynced {
             // What came before the first page with these filters is not counted any more.
             let there = state.beginnings.last().map_or(0, |begun| begun.rows);
-            for row in state.rows.iter_mut().filter(|row| !row.known) {
+            for row in state.rows.iter_mut().filter(|row| !row.fate.known) {
                 let is_met = held.known.contains(&row.event);
-                row.only_sent |= row.live && (is_met || row.number < there);
-                row.live &= !row.only_sent;
+                row.fate.only_sent |= row.fate.live && (is_met || row.number < there);
+                row.fate.live &= !row.fate.only_sent;
                 row.leaves_no_trace |= row.gone;
+                // What is older than these filters' history, an import, is delivered if it is met.
+                let is_older = row.number < there && Some(row.created) < held.tail.since;
+                row.fate.may_be_sent |= row.fate.only_sent && is_older;
+                row.fate.only_sent &= !row.fate.may_be_sent;
             }
+            // A whole page was dated ahead. It was not known which of the clocks is wrong.
+            let now = state.epoch + state.now();
+            state.uncounted_through = held.tail.watermark.filter(|at| *at > now);
             state.note("other filters", 0, 0);
         }
         if held.tail.is_synced {
             state.synced_filters.clone_from(&held.tail.filters);
         }
-        for row in &mut state.rows {
-            row.known |= held.known.contains(&row.event);
+        // A restored copy of the file forgets it.
+        state.uncounted_through = state.uncounted_through.min(held.tail.watermark);
+        for row in state.rows.iter_mut().filter(|row| !row.fate.known) {
+            row.fate.known = held.known.contains(&row.event);
+            row.fate.only_sent |=
+                row.fate.live && row.fate.known && Some(row.created) <= state.uncounted_through;
+            row.fate.live &= !row.fate.only_sent;
         }
         if !state.begun && held.tail.is_synced {
             state.begun = true;
@@ -93,13 +105,13 @@ impl World {
             state.taken_since = held.tail.since;
             let there = state.beginnings.last().map_or(0, |begun| begun.rows);
             for row in &mut state.rows {
-                row.live = !row.known && row.number >= there;
+                row.fate.live = !row.fate.known && row.number >= there;
                 // What was deleted before it was read leaves no trace.
-                row.leaves_no_trace |= row.live && row.gone;
+                row.leaves_no_trace |= row.fate.live && row.gone;
             }
             let limit = self.plan.page_size.clamp(2, 10) as usize;
             // No entry of a page that is dated ahead is ground.
-            let is_past = |row: &Row| row.known && row.created <= first.at;
+            let is_past = |row: &Row| row.fate.known && row.created <= first.at;
             state.is_short_sync = held.known.len() < limit || !state.rows.iter().any(is_past);
             state.note("first sync", 0, 0);
         }
@@ -116,7 +128,7 @@ impl World {
         state.is_mid_sweep = held.tail.has_unsettled;
         // Every known event that came since the first page is counted once, and nothing else is.
         let mut counts = Counts::new();
-        let is_counted = |row: &&Row| row.live && row.known && !row.malformed;
+        let is_counted = |row: &&Row| row.fate.live && row.fate.known && !row.malformed;
         for row in state.rows.iter().filter(is_counted) {
             *counts.entry(row.series.clone()).or_default() += 1;
         }
@@ -134,13 +146,13 @@ impl World {
         let is_behind = held.tail.behind_since().is_some() || state.is_mid_sweep;
         if state.begun && !is_behind && self.plan.retention.is_none() {
             let rows = state.rows.iter();
-            let mut rows: Vec<&Row> = rows.filter(|row| row.live && row.in_order).collect();
+            let mut rows: Vec<&Row> = rows.filter(|row| row.fate.live && row.in_order).collect();
             if self.plan.readings.key == KeyReading::CreatedAt {
                 rows.sort_by_key(|row| row.created);
             }
-            let missing = rows.iter().skip_while(|row| row.known);
-            if let Some(above) = missing.clone().find(|row| row.known) {
-                let missing = missing.take_while(|row| !row.known);
+            let missing = rows.iter().skip_while(|row| row.fate.known);
+            if let Some(above) = missing.clone().find(|row| row.fate.known) {
+                let missing = missing.take_while(|row| !row.fate.known);
                 let missing: Vec<&str> = missing.map(|row| &*row.id).collect();
                 let above = &above.id;
                 return Err(format!("{above} was taken before {missing:?} below it"));
@@ -176,10 +188,10 @@ impl World {
         let is_punctual = |row: &&Row| row.in_order && !row.is_late && !row.gone;
         for row in state.rows.iter().filter(is_punctual) {
             let is_by = |through: Option<Timestamp>| Some(row.created + apart) < through;
-            if row.live && is_by(watermarks[0]) && !row.known && !state.is_misled {
+            if row.fate.live && is_by(watermarks[0]) && !row.fate.known && !state.is_misled {
                 return Err(format!("{} is not known: {watermarks:?}", row.id));
             }
-            let is_wanted = row.live || row.only_sent || self.is_history(state, row);
+            let is_wanted = row.fate.live || row.fate.only_sent || self.is_history(state, row);
             let is_settled = collector.taken.contains_key(&row.id)
                 || collector.refused.contains(&row.id)
                 || collector.partly.contains(&row.id);
@@ -208,13 +220,14 @@ impl World {
             && self.plan.api_trouble == 0.0
             && self.plan.poison == 0.0
             && self.plan.readings.key == KeyReading::CreatedAt
-            && state.rows.iter().all(|row| row.in_order || !row.live);
+            && state.rows.iter().all(|row| row.in_order || !row.fate.live);
         if ids.len() < 2 || state.has_released || !is_sorted {
             return Ok(newest);
         }
         for id in ids {
             let row = state.rows.iter().find(|row| row.id == *id);
-            let Some(row) = row.filter(|row| row.live && row.in_order && !row.malformed) else {
+            let Some(row) = row.filter(|row| row.fate.live && row.in_order && !row.malformed)
+            else {
                 continue;
             };
             // A dead letter that is sent again comes when it is.
@@ -250,8 +263,8 @@ impl World {
         let tickets = metrics.tickets.snapshot();
         let is_scanned = tickets.is_some_and(|tickets| tickets.taken_at > state.epoch + since);
         // Late rows that the service deletes are not missed.
-        let mut rows = state.rows.iter().filter(|row| row.live);
-        let is_read = rows.all(|row| row.known || row.gone);
+        let mut rows = state.rows.iter().filter(|row| row.fate.live);
+        let is_read = rows.all(|row| row.fate.known || row.gone);
         let is_shown = state.shown == held.counts;
         for (is_done, what) in [
             (held.waiting == 0, WAITS),
@@ -356,7 +369,7 @@ impl World {
         };
         for entry in self.sim.entries_of(removed) {
             let row = state.rows.iter().find(|row| row.id == entry.id);
-            let is_counted = row.is_some_and(|row| row.live && (row.known || !row.gone));
+            let is_counted = row.is_some_and(|row| row.fate.live && (row.fate.known || !row.gone));
             if is_counted && !entry.activity_type.is_empty() {
                 let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
                 *truth.entry((entry.activity_type, actor)).or_default() += 1;
@@ -367,7 +380,10 @@ impl World {
             .map(|(labels, count)| (series(labels), count))
             .collect();
         if counted != truth {
-            let missing = state.rows.iter().filter(|row| row.live && !row.known);
+            let missing = state
+                .rows
+                .iter()
+                .filter(|row| row.fate.live && !row.fate.known);
             let missing = missing.map(|row| (&row.id, row.created, row.in_order));
             let missing: Vec<_> = missing.collect();
             return Err(format!(
@@ -383,7 +399,7 @@ impl World {
         let malformed = state.rows.iter().filter(|row| row.malformed);
         let live = malformed
             .clone()
-            .filter(|row| row.live && row.known)
+            .filter(|row| row.fate.live && row.fate.known)
             .count() as u64;
         let old = malformed
             .filter(|row| self.may_be_history(state, row))
@@ -401,7 +417,8 @@ impl World {
             ));
         }
         // Every entry is delivered, or a dead letter for a reason, or gone and reported.
-        let is_wanted = |row: &&Row| row.live || row.only_sent || self.is_history(state, row);
+        let is_wanted =
+            |row: &&Row| row.fate.live || row.fate.only_sent || self.is_history(state, row);
         for row in state.rows.iter().filter(is_wanted) {
             let taken = state.collector.taken.contains_key(&row.id);
             match letters.get(&row.id) {
@@ -414,23 +431,21 @@ impl World {
                 None if taken => {}
                 // Not everything that the service deletes before it is read is missed (guarantees): no late row, and no history.
                 None if row.gone
-                    && !row.known
+                    && !row.fate.known
                     && (row.leaves_no_trace
                         || !row.in_order
-                        || !row.live
+                        || !row.fate.live
                         || self.is_hidden(state, row)
                         || total(Total::Gaps) > 0) => {}
                 None => {
-                    let Row {
-                        id, known, gone, ..
-                    } = row;
+                    let (id, known, gone) = (&row.id, row.fate.known, row.gone);
                     return Err(format!("{id} is lost; known: {known}, gone: {gone}"));
                 }
             }
         }
         let rows = state.rows.iter();
-        let may_be =
-            rows.filter(|row| row.live || row.only_sent || self.may_be_history(state, row));
+        let may_be = rows
+            .filter(|row| row.fate.live || row.fate.only_sent || self.may_be_history(state, row));
         let wanted: BTreeSet<&str> = may_be.map(|row| &*row.id).collect();
         let mut others = state.collector.taken.keys().chain(letters.keys());
         if let Some(id) = others.find(|id| !wanted.contains(id.as_str())) {
@@ -442,7 +457,7 @@ impl World {
     /// Returns whether nothing shows that a row was deleted before it was read (guarantees, "Gaps"): an older one that was late and was
     /// read, or an exporter whose clock is ahead and stands for the service's.
     fn is_hidden(&self, state: &State, row: &Row) -> bool {
-        let is_late = |late: &Row| !late.in_order && late.known && late.created < row.created;
+        let is_late = |late: &Row| !late.in_order && late.fate.known && late.created < row.created;
         self.plan.no_date && self.plan.ahead < 0 || state.rows.iter().any(is_late)
     }
 
@@ -450,13 +465,13 @@ impl World {
     fn is_history(&self, state: &State, row: &Row) -> bool {
         // The first answer may have taken long.
         let is_since = |from: Timestamp| row.created >= from.saturating_add(SLACK).unwrap_or(from);
-        !row.live && state.history_from.is_some_and(is_since)
+        !row.fate.live && !row.fate.may_be_sent && state.history_from.is_some_and(is_since)
     }
 
     /// Returns whether it may be delivered.
     fn may_be_history(&self, state: &State, row: &Row) -> bool {
         let is_since = state.taken_since.is_some_and(|since| row.created >= since);
-        !row.live && (is_since || state.is_short_sync)
+        row.fate.may_be_sent || !row.fate.live && (is_since || state.is_short_sync)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The world around the exporter: time, what has happened in it, what happens next, and what is known of it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -76,6 +76,8 @@ pub(super) struct State {
     pub(super) taken_since: Option<Timestamp>,
     /// The first sync met fewer entries than a sweep reads, so the newest old ones may be delivered.
     pub(super) is_short_sync: bool,
+    /// What is not newer is not counted, although it came after the first page with other filters.
+    pub(super) uncounted_through: Option<Timestamp>,
     /// Some entries were not settled at the last commit.
     pub(super) is_mid_sweep: bool,
     /// Until then the key file holds an old key.
@@ -129,18 +131,30 @@ pub(super) struct Row {
     pub(super) malformed: bool,
     /// The service has deleted it.
     pub(super) gone: bool,
+    /// It is an import.
+    pub(super) is_import: bool,
+    pub(super) fate: Fate,
+}
+
+/// What has become, and is to become, of an entry.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fate {
     /// The ledger knows it.
     pub(super) known: bool,
     /// The first page has not met it, so it is counted.
     pub(super) live: bool,
     /// It is not counted, but delivered: it is an import, or came before the first page with other filters.
     pub(super) only_sent: bool,
+    /// It is not counted, and need not be delivered.
+    pub(super) may_be_sent: bool,
 }
 
 /// A copy of the file, and what was true when it was made.
 struct Backup {
     copy: Copy,
-    known: HashSet<String>,
+    fates: HashMap<String, Fate>,
+    filters: String,
+    uncounted_through: Option<Timestamp>,
     delivered: Delivered,
 }
 
@@ -283,18 +297,27 @@ impl World {
         if let Some(backup) = restored {
             state.files.put_back(Some(backup.copy.clone()));
             for row in &mut state.rows {
-                row.known = backup.known.contains(&row.id);
+                // What came later is to be counted, whatever other filters have made of it since.
+                row.fate = backup.fates.get(&row.id).copied().unwrap_or(Fate {
+                    live: !row.is_import,
+                    only_sent: row.is_import,
+                    ..Fate::default()
+                });
             }
+            state.synced_filters.clone_from(&backup.filters);
+            state.uncounted_through = backup.uncounted_through;
             state.collector.forget_since(&backup.delivered);
             state.watermarks = [None; 2];
             state.note("restored", 0, 0);
         } else if which < 3
             && let Some(copy) = state.files.copy()
         {
-            let known = state.rows.iter().filter(|row| row.known);
+            let fates = state.rows.iter().map(|row| (row.id.clone(), row.fate));
             state.backup = Some(Backup {
                 copy,
-                known: known.map(|row| row.id.clone()).collect(),
+                fates: fates.collect(),
+                filters: state.synced_filters.clone(),
+                uncounted_through: state.uncounted_through,
                 delivered: state.collector.delivered(),
             });
             state.note("copied", 0, 0);
@@ -542,7 +565,8 @@ impl World {
         let first = state.rows.len();
         self.arrived(state, Some(mark), true);
         for row in &mut state.rows[first..] {
-            (row.live, row.only_sent, row.leaves_no_trace) = (false, true, true);
+            (row.is_import, row.leaves_no_trace) = (true, true);
+            (row.fate.live, row.fate.only_sent) = (false, true);
         }
     }
 
@@ -566,9 +590,11 @@ impl World {
                     && entry.created_at < self.sim.now() - Duration::from_secs(1),
                 leaves_no_trace: false,
                 gone: false,
-                known: false,
-                live: state.begun,
-                only_sent: false,
+                is_import: false,
+                fate: Fate {
+                    live: state.begun,
+                    ..Fate::default()
+                },
                 id: entry.id,
             });
             state.arrived += 1;
@@ -588,7 +614,7 @@ impl World {
         self.sim.retain((there.len() - old.len()) as u64);
         state.note("retention", old.len() as u64, 0);
         // Only an entry that was read shows by its absence that others may be missing, unless the listing is empty without an outage.
-        let is_first = state.was_empty || !state.rows.iter().any(|row| row.known);
+        let is_first = state.was_empty || !state.rows.iter().any(|row| row.fate.known);
         let through = state.watermarks[0].map(|through| self.sim.now().duration_since(through));
         let patience = self.plan.reread + UNSAVED;
         let is_soon = through.is_none_or(|through| through.unsigned_abs() <= patience);
@@ -656,7 +682,7 @@ impl World {
     pub(super) fn begins(&self, state: &mut State) {
         let there: HashSet<String> = self.sim.entries().map(|entry| entry.id).collect();
         // What is gone before need not be taken.
-        let is_there = |row: &Row| row.known || there.contains(&row.id);
+        let is_there = |row: &Row| row.fate.known || there.contains(&row.id);
         state.rows.retain(is_there);
         state.beginnings.push(Beginning {
             at: self.sim.now(),
