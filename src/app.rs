@@ -4,6 +4,7 @@ mod failure;
 mod report;
 mod scanning;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use exporter_web::Bound;
@@ -70,7 +71,7 @@ impl App {
     }
 
     /// Returns the addresses that it listens on.
-    pub fn bound(&self) -> &Bound {
+    pub(crate) fn bound(&self) -> &Bound {
         &self.bound
     }
 
@@ -298,15 +299,13 @@ async fn follow_status(metrics: Metrics, api: Option<String>, mut status: watch:
 /// Shows the state of the file in the metrics; `api` is the host of the API, if its audit logs are read.
 fn show_status(metrics: &Metrics, api: Option<&str>, now: &Status) {
     let (state, letters) = (&metrics.state, &metrics.dead_letters);
-    let raise = |counter: &Counter, count: u64| {
-        counter.inc_by(count - counter.get());
-    };
-    raise(&state.commits, now.commits);
-    raise(&state.commit_failures, now.commit_failures);
-    raise(&letters.evicted, now.evicted);
-    raise(&letters.replayed, now.replayed);
-    for (reason, count) in DeadReason::ALL.into_iter().zip(now.dead_lettered) {
-        raise(&letters.total(reason), count);
+    let set = |counter: &Counter, total: u64| counter.inner().store(total, Ordering::Relaxed);
+    set(&state.commits, now.commits);
+    set(&state.commit_failures, now.commit_failures);
+    set(&letters.evicted, now.evicted);
+    set(&letters.replayed, now.replayed);
+    for (reason, total) in DeadReason::ALL.into_iter().zip(now.dead_lettered) {
+        set(&letters.total(reason), total);
     }
     letters.stored.set(now.dead_letters);
     state.size_bytes.set(now.size_bytes);

@@ -11,11 +11,11 @@ use std::ffi::{OsStr, OsString};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 pub use flags::Flags;
-pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
+pub use flags::{DEFAULT_STATE_PATH, with_variable};
 pub use resolve::ExporterSettings;
 
 /// Returns a usage error as one line. If the value came from a variable the line names it.
-pub fn usage_error(error: &clap::Error) -> String {
+pub(crate) fn usage_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.split("\n\nUsage:").next().unwrap_or_default();
     let text = text.split("\n\nFor more").next().unwrap_or_default();
@@ -34,7 +34,7 @@ pub fn usage_error(error: &clap::Error) -> String {
 }
 
 /// Adds the variable to a message if `flag` begins with a flag that was set by its variable.
-pub fn with_origin(message: &str, flag: &str) -> String {
+pub(crate) fn with_origin(message: &str, flag: &str) -> String {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
     let flag = flag.split(|letter| !is_name(letter)).next();
     let flag = flag.unwrap_or_default().trim_end_matches('.');
@@ -55,7 +55,7 @@ pub fn variable(name: &str) -> Option<String> {
 
 /// Returns what is wrong with the variables of the exporter that are in quotes. Docker's env files keep them, and a filter or
 /// a path with quotes matches nothing.
-pub fn quoted_variables() -> Vec<String> {
+pub(crate) fn quoted_variables() -> Vec<String> {
     let variables = std::env::vars_os().filter(|(name, value)| {
         let is_ours = name.as_encoded_bytes().starts_with(b"ORGDATA_") && !is_demo();
         is_ours && is_quoted(value)

@@ -26,7 +26,7 @@ pub const SILENCE: Duration = Duration::from_secs(5 * 60);
 pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 
 /// The maximum time of a request to the collector.
-pub const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
+pub(crate) const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
 
 labels! {
     /// One of the exporter's loops.
@@ -58,7 +58,7 @@ pub struct Stuck {
     /// The loop.
     pub which: Loop,
     /// The time since it began what it does.
-    pub silent: Duration,
+    pub(crate) silent: Duration,
 }
 
 /// A loop is watched until this is dropped.
@@ -79,14 +79,14 @@ impl Health {
     }
 
     /// Notes that a loop begins something that takes at most `limit`. Has no effect on a loop that is not watched.
-    pub fn begin(&self, which: Loop, limit: Duration) {
+    pub(crate) fn begin(&self, which: Loop, limit: Duration) {
         if let Some(begun) = &mut lock(&self.0.begun)[which as usize] {
             *begun = (Instant::now(), limit);
         }
     }
 
     /// Notes that a loop finished what it began.
-    pub fn finished(&self, which: Loop) {
+    pub(crate) fn finished(&self, which: Loop) {
         self.begin(which, Duration::ZERO);
     }
 
@@ -98,7 +98,7 @@ impl Health {
     }
 
     /// Runs requests, which have time limits of their own. A call of the disk is not one: it may take minutes at most.
-    pub async fn request<F: Future>(&self, which: Loop, request: F) -> F::Output {
+    pub(crate) async fn request<F: Future>(&self, which: Loop, request: F) -> F::Output {
         let limit = match which {
             Loop::Otlp => LONGEST_RELAY_ROUND,
             _ => LONGEST_ROUND,
@@ -107,7 +107,7 @@ impl Health {
     }
 
     /// Waits for something that cannot hang, such as a sleep.
-    pub async fn waiting<F: Future>(&self, which: Loop, wait: F) -> F::Output {
+    pub(crate) async fn waiting<F: Future>(&self, which: Loop, wait: F) -> F::Output {
         self.within(which, Duration::MAX, wait).await
     }
 
@@ -128,12 +128,12 @@ impl Health {
     }
 
     /// Returns whether the exporter is ready.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.0.ready.is_cancelled()
     }
 
     /// Waits until the exporter is ready, for at most `longest`; returns whether it is.
-    pub async fn ready_within(&self, longest: Duration) -> bool {
+    pub(crate) async fn ready_within(&self, longest: Duration) -> bool {
         let ready = tokio::time::timeout(longest, self.0.ready.cancelled());
         ready.await.is_ok()
     }

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-pub use orgdata_api::{
-    Backoff, Endpoint, FailureReason, Observer, error_chain, labels, one_line, sanitize,
+pub(crate) use orgdata_api::{
+    Backoff, Endpoint, FailureReason, Observer, error_chain, labels, one_line,
 };
 
 /// The maximum length of an id in a log line, in characters.

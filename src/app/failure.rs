@@ -29,7 +29,7 @@ impl Failure {
     }
 
     /// A wrong flag or setting.
-    pub fn in_settings(message: impl Into<String>) -> Self {
+    pub(crate) fn in_settings(message: impl Into<String>) -> Self {
         Self::new(2, message)
     }
 

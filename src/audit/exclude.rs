@@ -13,16 +13,16 @@ pub struct Exclude(Vec<(Pattern, bool)>);
 #[derive(Clone, Debug, Default)]
 pub struct Excluded {
     /// `--metrics.exclude-activity-types`.
-    pub metrics: Exclude,
+    pub(crate) metrics: Exclude,
     /// `--otlp.exclude-activity-types`.
-    pub records: Exclude,
+    pub(crate) records: Exclude,
 }
 
 // === impl Exclude ===
 
 impl Exclude {
     /// Returns what these patterns exclude.
-    pub fn new(patterns: &[String]) -> Self {
+    pub(crate) fn new(patterns: &[String]) -> Self {
         let patterns = patterns.iter().map(|pattern| Pattern::new(pattern));
         Self(patterns.map(|pattern| (pattern, false)).collect())
     }
@@ -39,7 +39,7 @@ impl Exclude {
     }
 
     /// Returns the patterns, separated by commas; `None` if there are none.
-    pub fn patterns(&self) -> Option<String> {
+    pub(crate) fn patterns(&self) -> Option<String> {
         let patterns: Vec<String> = self
             .0
             .iter()

@@ -16,9 +16,9 @@ pub trait Redact: Debug + Send + Sync {
 #[derive(Clone, Debug, Default)]
 pub struct Privacy {
     /// `None` if nothing has to be redacted.
-    pub redact: Option<Arc<dyn Redact>>,
+    pub(crate) redact: Option<Arc<dyn Redact>>,
     /// Makes the hash that a record has in place of the actor.
-    pub hash: Option<ActorPrivacy>,
+    pub(crate) hash: Option<ActorPrivacy>,
 }
 
 // === impl Privacy ===

@@ -21,7 +21,7 @@ pub enum Start {
 
 impl Start {
     /// Returns the oldest time of history that is wanted by an exporter that started at `now`; `None` if none is.
-    pub fn from(self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn from(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Now => None,
             Self::Oldest => Some(Timestamp::MIN),

@@ -11,112 +11,112 @@ use crate::ledger::EventId;
 #[serde(default)]
 pub struct TailState {
     /// The fingerprint of the filters in use.
-    pub filters: String,
+    pub(crate) filters: String,
     /// The first sync with these filters is done.
-    pub is_synced: bool,
+    pub(crate) is_synced: bool,
     /// The number of the last sweep that ended.
-    pub sweeps: u32,
+    pub(crate) sweeps: u32,
     /// The newest time that the first sync met. An entry that is not newer may have been there before, and is never counted.
-    pub watermark: Option<Timestamp>,
+    pub(crate) watermark: Option<Timestamp>,
     /// The oldest time that a pass without ground needs.
-    pub since: Option<Timestamp>,
+    pub(crate) since: Option<Timestamp>,
     /// What was settled by then ends a pass; `None` before the first window has passed.
-    pub mark: Option<Mark>,
+    pub(crate) mark: Option<Mark>,
     /// Later sweeps: one of them is the next mark.
-    pub marks: Vec<Mark>,
+    pub(crate) marks: Vec<Mark>,
     /// The entry above what a pass has given up. It ends later passes, too.
-    pub dead_end: Option<EventId>,
+    pub(crate) dead_end: Option<EventId>,
     /// Some known entries are not settled.
-    pub has_unsettled: bool,
+    pub(crate) has_unsettled: bool,
     /// Since when log records wait for older entries that are still to be read, by this machine's clock.
-    pub held_since: Option<Timestamp>,
+    pub(crate) held_since: Option<Timestamp>,
     /// The listing was empty when it was read last.
-    pub was_empty: bool,
+    pub(crate) was_empty: bool,
     /// A sweep was cut, and no pass that covers it has begun.
-    pub behind: Option<Behind>,
+    pub(crate) behind: Option<Behind>,
     /// The pass under way.
-    pub pass: Option<Pass>,
+    pub(crate) pass: Option<Pass>,
     /// Every entry that was listed by this time is taken.
-    pub complete_through: Option<Timestamp>,
+    pub(crate) complete_through: Option<Timestamp>,
 }
 
 /// A sweep that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Mark {
+pub(crate) struct Mark {
     /// When, by the API's clock.
-    pub at: Timestamp,
+    pub(crate) at: Timestamp,
     /// Its number.
-    pub sweep: u32,
+    pub(crate) sweep: u32,
 }
 
 /// What a cut sweep leaves to a pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Behind {
+pub(crate) struct Behind {
     /// Since when, by this machine's clock.
-    pub since: Timestamp,
+    pub(crate) since: Timestamp,
     /// The number of the last sweep before it: a pass that meets an entry that was settled by then has met all that the sweep left out. `None` if
     /// a first sync leaves it.
-    pub edge: Option<u32>,
+    pub(crate) edge: Option<u32>,
     /// The same if there was such an entry: if none is listed any more, that is a gap.
-    pub must_meet: Option<u32>,
+    pub(crate) must_meet: Option<u32>,
 }
 
 /// Where a walk is in the listing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// The cursor of the next page; `None` for the top of the listing.
-    pub cursor: Option<String>,
+    pub(crate) cursor: Option<String>,
     /// When the page that the cursor came with was requested, by this machine's clock.
-    pub cursor_at: Timestamp,
+    pub(crate) cursor_at: Timestamp,
     /// The page that it came with said that there is more.
-    pub has_more: bool,
+    pub(crate) has_more: bool,
     /// Since when the listing has ended here with an empty page although the page before said that there is more.
-    pub doubted_since: Option<Timestamp>,
+    pub(crate) doubted_since: Option<Timestamp>,
     /// The last entry that it met.
-    pub last: Option<(Timestamp, EventId)>,
+    pub(crate) last: Option<(Timestamp, EventId)>,
     /// It has met the reference: unknown entries below it are late.
-    pub has_met: bool,
+    pub(crate) has_met: bool,
     /// The number of unknown entries in a row that were older than it needs.
-    pub older: u32,
+    pub(crate) older: u32,
     /// It is at the place of the pass's trouble, or below it.
-    pub has_passed_trouble: bool,
+    pub(crate) has_passed_trouble: bool,
 }
 
 /// A pass: from the top of the listing down to what was settled by the mark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pass {
+pub(crate) struct Pass {
     /// Where it is.
-    pub walk: Walk,
+    pub(crate) walk: Walk,
     /// When the walk read the top of the listing, by the API's clock.
-    pub as_of: Timestamp,
+    pub(crate) as_of: Timestamp,
     /// The number of the last sweep before that.
-    pub began_after: u32,
+    pub(crate) began_after: u32,
     /// What the mark becomes.
-    pub next: Option<Mark>,
+    pub(crate) next: Option<Mark>,
     /// The edge of the cut that the pass covers; `None` if it covers none, or has met an entry that was settled by then.
-    pub edge: Option<u32>,
+    pub(crate) edge: Option<u32>,
     /// See [`Behind::must_meet`]; `None` if it has.
-    pub must_meet: Option<u32>,
+    pub(crate) must_meet: Option<u32>,
     /// Since when the exporter was behind, if the pass covers a cut sweep.
-    pub behind_since: Option<Timestamp>,
+    pub(crate) behind_since: Option<Timestamp>,
     /// The page that it cannot read.
-    pub trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Trouble>,
 }
 
 /// A page of a pass that cannot be read although the top of the listing can be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Trouble {
+pub(crate) struct Trouble {
     /// The entry above it.
-    pub place: Option<(Timestamp, EventId)>,
+    pub(crate) place: Option<(Timestamp, EventId)>,
     /// Since when, by this machine's clock.
-    pub since: Timestamp,
+    pub(crate) since: Timestamp,
     /// The number of failures since then.
-    pub failures: u32,
+    pub(crate) failures: u32,
 }
 
 // === impl TailState ===

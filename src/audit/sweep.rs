@@ -68,50 +68,50 @@ labels! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// What it is for.
-    pub task: Task,
+    pub(crate) task: Task,
     /// The cursor; `None` for the top of the listing.
-    pub before: Option<String>,
+    pub(crate) before: Option<String>,
     /// The number of entries.
-    pub limit: u32,
+    pub(crate) limit: u32,
 }
 
 /// A page of the listing, without repeated entries.
 #[derive(Clone, Debug)]
 pub(super) struct Page<'a> {
     /// Its entries, newest first.
-    pub entries: Vec<Entry<'a>>,
+    pub(crate) entries: Vec<Entry<'a>>,
     /// The cursor of the next page.
-    pub end: Option<String>,
+    pub(crate) end: Option<String>,
     /// The page says that there are more entries.
-    pub has_more: bool,
+    pub(crate) has_more: bool,
     /// The present: the API's clock, or this machine's if that is earlier.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
     /// The same before the page was requested.
-    pub as_of: Timestamp,
+    pub(crate) as_of: Timestamp,
     /// When it was requested, and when it came, by this machine's clock.
-    pub requested_at: Timestamp,
-    pub at: Timestamp,
+    pub(crate) requested_at: Timestamp,
+    pub(crate) at: Timestamp,
     /// The ledger has no room for the ids of a catch-up.
-    pub is_full: bool,
+    pub(crate) is_full: bool,
 }
 
 /// What to do after a page, or after a failure.
 #[derive(Debug, Default)]
 pub(super) struct Step {
     /// What becomes of unknown entries, by their index in the page.
-    pub take: Vec<(usize, Disposition)>,
+    pub(crate) take: Vec<(usize, Disposition)>,
     /// All that is known is settled, with what is taken here.
-    pub settles: bool,
+    pub(crate) settles: bool,
     /// A sweep was cut.
-    pub is_cut: bool,
+    pub(crate) is_cut: bool,
     /// Something is lost.
-    pub gap: Option<Gap>,
+    pub(crate) gap: Option<Gap>,
     /// What is no longer needed.
-    pub prune: Option<Prune>,
+    pub(crate) prune: Option<Prune>,
     /// The state has changed in a way that a restart must not forget.
-    pub must_save: bool,
+    pub(crate) must_save: bool,
     /// The page cannot be used, and counts as failed.
-    pub problem: Option<Problem>,
+    pub(crate) problem: Option<Problem>,
 }
 
 /// Why a page cannot be used.
@@ -143,17 +143,17 @@ pub(super) enum Cause {
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     /// `--api.page-size`, at least [`MIN_PAGE`].
-    pub page_size: u32,
+    pub(crate) page_size: u32,
     /// `--audit.reread-interval`.
-    pub interval: Duration,
+    pub(crate) interval: Duration,
     /// `--audit.reread-window`.
-    pub window: Duration,
+    pub(crate) window: Duration,
     /// `--audit.start`, counted from the creation of the state file.
-    pub start: Start,
-    pub created_at: Timestamp,
+    pub(crate) start: Start,
+    pub(crate) created_at: Timestamp,
     /// See the constants.
-    pub max_pages: u32,
-    pub max_older: u32,
+    pub(crate) max_pages: u32,
+    pub(crate) max_older: u32,
 }
 
 /// The state machine.

@@ -28,23 +28,23 @@ const MIN_HASH_KEY: usize = 16;
 #[derive(Clone, Debug)]
 pub struct ExporterSettings {
     /// The API client.
-    pub api: orgdata_api::Settings,
+    pub(crate) api: orgdata_api::Settings,
     /// The audit tail; `None` if it is off.
-    pub audit: Option<audit::Settings>,
+    pub(crate) audit: Option<audit::Settings>,
     /// The ticket scan; `None` if it is off.
-    pub tickets: Option<tickets::Settings>,
+    pub(crate) tickets: Option<tickets::Settings>,
     /// The state file.
-    pub ledger: ledger::LedgerOptions,
+    pub(crate) ledger: ledger::LedgerOptions,
     /// Log records; `None` without a collector.
-    pub otlp: Option<Delivery>,
+    pub(crate) otlp: Option<Delivery>,
     /// The web server.
-    pub web: WebArgs,
+    pub(crate) web: WebArgs,
     /// `--web.config.file`; the default without one.
     pub web_config: WebConfig,
     /// `--metrics.zero-hold`.
-    pub zero_hold: Duration,
+    pub(crate) zero_hold: Duration,
     /// `--shutdown.grace`.
-    pub shutdown_grace: Duration,
+    pub(crate) shutdown_grace: Duration,
 }
 
 // === impl ExporterSettings ===

@@ -14,24 +14,24 @@ use super::open::{self, check_application, connect};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     /// Another process has it.
-    pub is_locked: bool,
+    pub(crate) is_locked: bool,
     /// The bytes that it can have: those it has, and those that are free on its disk. `None` if the disk does not say.
-    pub room: Option<u64>,
+    pub(crate) room: Option<u64>,
     /// The free bytes of the disk.
-    pub free: Option<u64>,
+    pub(crate) free: Option<u64>,
     /// What is in it; `None` if it is missing or empty and can be created.
-    pub content: Option<Summary>,
+    pub(crate) content: Option<Summary>,
 }
 
 /// The contents of a state file, for a user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// The organization's id, once known.
-    pub organization: Option<String>,
+    pub(crate) organization: Option<String>,
     /// Log records that wait for the collector.
-    pub waiting: u64,
+    pub(crate) waiting: u64,
     /// Dead letters.
-    pub dead_letters: u64,
+    pub(crate) dead_letters: u64,
 }
 
 // === impl Look ===
@@ -41,7 +41,7 @@ impl Look {
     ///
     /// # Errors
     /// If it cannot be read, written or created, is not a state file that this program can use, or is damaged.
-    pub fn at(path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn at(path: &Path) -> Result<Self, OpenError> {
         let is_missing = match path.metadata() {
             Ok(file) => file.is_file() && file.len() == 0,
             Err(error) => error.kind() == ErrorKind::NotFound,

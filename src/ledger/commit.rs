@@ -34,27 +34,27 @@ const CHECKPOINT_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 #[derive(Clone, Debug)]
 pub struct LedgerState {
     /// `service.instance.id`.
-    pub instance_id: String,
+    pub(crate) instance_id: String,
     /// The organization's id and name, once known.
-    pub organization: Option<(String, Option<String>)>,
+    pub(crate) organization: Option<(String, Option<String>)>,
     /// When the file was created.
-    pub created_at: Timestamp,
+    pub(crate) created_at: Timestamp,
     /// The newest creation time of the ids that were pruned so far.
-    pub pruned: Option<Timestamp>,
+    pub(crate) pruned: Option<Timestamp>,
     /// The records of all entries up to this time are delivered.
-    pub delivered_through: Option<Timestamp>,
+    pub(crate) delivered_through: Option<Timestamp>,
     /// The state of the tail, as JSON; empty in a new file.
-    pub tail: String,
+    pub(crate) tail: String,
     /// The version of the program that wrote it.
-    pub version: String,
+    pub(crate) version: String,
     /// The file.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Everything that was counted, to be published.
-    pub counted: Changes,
+    pub(crate) counted: Changes,
     /// The number of events counted, under labels that are shown or not.
-    pub events: u64,
+    pub(crate) events: u64,
     /// What changed when the file was opened.
-    pub opening: Changes,
+    pub(crate) opening: Changes,
 }
 
 // === impl LedgerState ===

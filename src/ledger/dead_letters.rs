@@ -29,26 +29,26 @@ const MAX_MOVED_BYTES: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeadLetter {
     /// Why.
-    pub reason: DeadReason,
+    pub(crate) reason: DeadReason,
     /// The message of the collector or the parser.
-    pub message: String,
+    pub(crate) message: String,
     /// The record; see [`Stored`].
     #[serde(skip)]
-    pub line: String,
+    pub(crate) line: String,
 }
 
 /// A dead letter in the state file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredLetter {
     /// Its number.
-    pub id: i64,
+    pub(crate) id: i64,
     /// When it became a dead letter.
-    pub rejected_at: Timestamp,
+    pub(crate) rejected_at: Timestamp,
     /// The letter.
     #[serde(flatten)]
-    pub letter: DeadLetter,
+    pub(crate) letter: DeadLetter,
     /// Whether it will be sent again.
-    pub queued: bool,
+    pub(crate) queued: bool,
 }
 
 /// The dead letters of a state file that another process may have open.
@@ -65,7 +65,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file is missing, not ours, of another version, or cannot be read.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         Ok(Self {
             connection: open_beside(path)?,
             path: path.to_owned(),
@@ -76,7 +76,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn file_created_at(&self) -> Result<Timestamp, OpenError> {
+    pub(crate) fn file_created_at(&self) -> Result<Timestamp, OpenError> {
         const SQL: &str = "SELECT created_at FROM state";
         self.guard(|connection| connection.query_row(SQL, [], |row| row.get(0)))
             .map(timestamp)
@@ -86,7 +86,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn ids(&self, reason: Option<DeadReason>) -> Result<Vec<i64>, OpenError> {
+    pub(crate) fn ids(&self, reason: Option<DeadReason>) -> Result<Vec<i64>, OpenError> {
         const SQL: &str = "SELECT id FROM dead_letters WHERE ?1 IS NULL OR reason = ?1 ORDER BY id";
         self.guard(|connection| {
             let mut ids = connection.prepare(SQL)?;
@@ -100,7 +100,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn letter(&self, id: i64) -> Result<Option<StoredLetter>, OpenError> {
+    pub(crate) fn letter(&self, id: i64) -> Result<Option<StoredLetter>, OpenError> {
         const SQL: &str =
             "SELECT at, reason, message, line, queued FROM dead_letters WHERE id = ?1";
         let read = |row: &Row<'_>| {
@@ -123,7 +123,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn replay(&self, ids: &[i64]) -> Result<usize, OpenError> {
+    pub(crate) fn replay(&self, ids: &[i64]) -> Result<usize, OpenError> {
         self.change("UPDATE dead_letters SET queued = 1 WHERE id = ?1", ids)
     }
 
@@ -131,7 +131,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn drop_letters(&self, ids: &[i64]) -> Result<usize, OpenError> {
+    pub(crate) fn drop_letters(&self, ids: &[i64]) -> Result<usize, OpenError> {
         self.change("DELETE FROM dead_letters WHERE id = ?1", ids)
     }
 

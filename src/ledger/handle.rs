@@ -84,7 +84,10 @@ impl LedgerHandle {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub async fn checkpoint(&self, complete_through: Option<Timestamp>) -> Result<(), LedgerError> {
+    pub(crate) async fn checkpoint(
+        &self,
+        complete_through: Option<Timestamp>,
+    ) -> Result<(), LedgerError> {
         let made =
             move |ledger: &mut Ledger| ledger.counted(|ledger| ledger.checkpoint(complete_through));
         if self.call(made).await? {
@@ -94,7 +97,7 @@ impl LedgerHandle {
     }
 
     /// Returns what the ledger knows of an entry.
-    pub fn seen(&self, id: EventId) -> Seen {
+    pub(crate) fn seen(&self, id: EventId) -> Seen {
         lock(&self.inner.known).seen(id)
     }
 
@@ -102,23 +105,23 @@ impl LedgerHandle {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn reload(&self) -> Result<LedgerState, LedgerError> {
+    pub(crate) async fn reload(&self) -> Result<LedgerState, LedgerError> {
         self.call(Ledger::reload).await
     }
 
     /// Lets all records leave, because nothing is read any more.
-    pub fn end_reading(&self) {
+    pub(crate) fn end_reading(&self) {
         self.inner.has_ended.store(true, Ordering::Relaxed);
         self.inner.outbox_grew.notify_one();
     }
 
     /// Reports whether there is no room for the ids of a catch-up.
-    pub fn is_full_of_ids(&self) -> bool {
+    pub(crate) fn is_full_of_ids(&self) -> bool {
         lock(&self.inner.known).is_full()
     }
 
     /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
-    pub async fn is_full(&self) -> bool {
+    pub(crate) async fn is_full(&self) -> bool {
         let looks_full = || self.inner.size.is_full(&self.inner.status.borrow());
         if looks_full() {
             let _ = self.call(Ledger::tidy).await;
@@ -127,13 +130,13 @@ impl LedgerHandle {
     }
 
     /// Returns the size of the largest page that is sure to fit below `--state.max-size`, in bytes.
-    pub fn max_page_bytes(&self) -> usize {
+    pub(crate) fn max_page_bytes(&self) -> usize {
         self.inner.size.page()
     }
 
     /// Completes when this process must end, and returns why: the file is damaged, another process has opened it, or it was deleted or
     /// replaced. In the last case, its records can still be sent.
-    pub async fn fatal_error(&self) -> LedgerError {
+    pub(crate) async fn fatal_error(&self) -> LedgerError {
         self.inner.fatal.wait().await.clone()
     }
 
@@ -142,7 +145,7 @@ impl LedgerHandle {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn outbox_batch(
+    pub(crate) async fn outbox_batch(
         &self,
         skip: usize,
         max_records: usize,
@@ -158,7 +161,7 @@ impl LedgerHandle {
     ///
     /// # Errors
     /// If the transaction fails.
-    pub async fn outbox_settle(&self, settled: Settled) -> Result<(), LedgerError> {
+    pub(crate) async fn outbox_settle(&self, settled: Settled) -> Result<(), LedgerError> {
         self.call(move |ledger| ledger.counted(|ledger| ledger.settle(&settled)))
             .await
     }
@@ -174,7 +177,7 @@ impl LedgerHandle {
     }
 
     /// Returns a receiver that is notified of each change of the [`Status`].
-    pub fn watch(&self) -> watch::Receiver<Status> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Status> {
         self.inner.status.clone()
     }
 
@@ -183,7 +186,7 @@ impl LedgerHandle {
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub async fn replay_dead_letters(&self) -> Result<u64, LedgerError> {
+    pub(crate) async fn replay_dead_letters(&self) -> Result<u64, LedgerError> {
         let replayed = self.call(Ledger::replay_queued).await?;
         if replayed > 0 {
             self.inner.outbox_grew.notify_one();
@@ -192,12 +195,12 @@ impl LedgerHandle {
     }
 
     /// Completes when the outbox has changed since the last call.
-    pub async fn outbox_changed(&self) {
+    pub(crate) async fn outbox_changed(&self) {
         self.inner.outbox_grew.notified().await;
     }
 
     /// Returns `service.instance.id`: made once, kept in the file.
-    pub fn instance_id(&self) -> String {
+    pub(crate) fn instance_id(&self) -> String {
         self.inner.instance_id.clone()
     }
 

@@ -68,7 +68,7 @@ impl ActorPrivacy {
     }
 
     /// Returns the label of an actor; `None` if no label is made.
-    pub fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
+    pub(crate) fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
         let Some(actor) = actor else {
             return (!matches!(self, Self::None)).then(|| NO_ACTOR.into());
         };

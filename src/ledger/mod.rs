@@ -52,31 +52,31 @@ const BUSY: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// Transactions committed.
-    pub commits: u64,
+    pub(crate) commits: u64,
     /// Transactions that failed.
-    pub commit_failures: u64,
+    pub(crate) commit_failures: u64,
     /// Bytes of the file that are in use.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     /// Bytes of the file.
-    pub file_bytes: u64,
+    pub(crate) file_bytes: u64,
     /// Bytes of its write-ahead log.
-    pub log_bytes: u64,
+    pub(crate) log_bytes: u64,
     /// Log records that wait for the collector.
     pub backlog: u64,
     /// When the oldest of them arrived.
-    pub oldest: Option<Timestamp>,
+    pub(crate) oldest: Option<Timestamp>,
     /// The records of all entries that were created up to this time are delivered.
-    pub delivered_through: Option<Timestamp>,
+    pub(crate) delivered_through: Option<Timestamp>,
     /// Dead letters in the file.
     pub dead_letters: u64,
     /// Records that became dead letters, in the order of [`DeadReason::ALL`].
-    pub dead_lettered: [u64; DeadReason::ALL.len()],
+    pub(crate) dead_lettered: [u64; DeadReason::ALL.len()],
     /// Dead letters deleted to make room.
-    pub evicted: u64,
+    pub(crate) evicted: u64,
     /// Dead letters sent again.
-    pub replayed: u64,
+    pub(crate) replayed: u64,
     /// The organization's id and name, once known.
-    pub organization: Option<(String, Option<String>)>,
+    pub(crate) organization: Option<(String, Option<String>)>,
 }
 
 /// Why the ledger could not do what was asked; nothing of it happened.

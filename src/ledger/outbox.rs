@@ -60,18 +60,18 @@ pub struct Stored<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OutboxPosition {
     /// The place of its page.
-    pub page: i64,
+    pub(crate) page: i64,
     /// Its index within the page.
-    pub index: u32,
+    pub(crate) index: u32,
 }
 
 /// A record that waits for the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxRecord {
     /// Its position.
-    pub position: OutboxPosition,
+    pub(crate) position: OutboxPosition,
     /// When its page arrived.
-    pub arrived_at: Timestamp,
+    pub(crate) arrived_at: Timestamp,
     /// The record; see [`Stored`].
     pub line: Bytes,
 }
@@ -80,11 +80,11 @@ pub struct OutboxRecord {
 #[derive(Clone, Debug, Default)]
 pub struct Settled {
     /// The oldest ones, in the order of [`LedgerHandle::outbox_batch`](super::LedgerHandle::outbox_batch), or a witness.
-    pub records: Vec<OutboxRecord>,
+    pub(crate) records: Vec<OutboxRecord>,
     /// The record was sent out of order.
-    pub is_witness: bool,
+    pub(crate) is_witness: bool,
     /// Why they were rejected for good, and what the collector said; `None` if they were delivered.
-    pub rejected: Option<(DeadReason, String)>,
+    pub(crate) rejected: Option<(DeadReason, String)>,
 }
 
 /// What is kept in memory of the outbox.

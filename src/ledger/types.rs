@@ -53,13 +53,13 @@ pub enum Seen {
 #[derive(Clone, Debug, Default)]
 pub struct Prune {
     /// The number of the sweep.
-    pub sweep: u32,
+    pub(crate) sweep: u32,
     /// The time.
-    pub at: Timestamp,
+    pub(crate) at: Timestamp,
     /// These are kept.
-    pub met: EventIds,
+    pub(crate) met: EventIds,
     /// So many of the newest ones are kept, too.
-    pub newest: u32,
+    pub(crate) newest: u32,
 }
 
 /// The actor, if the entry names one.
@@ -152,13 +152,13 @@ labels! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Why.
-    pub reason: GapReason,
+    pub(crate) reason: GapReason,
     /// The beginning of the gap, if known.
-    pub from: Option<Timestamp>,
+    pub(crate) from: Option<Timestamp>,
     /// The end of the gap, if known.
-    pub to: Option<Timestamp>,
+    pub(crate) to: Option<Timestamp>,
     /// A sentence for an operator.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// What the exporter says about its own log records once an hour, as JSON the body of a record.
@@ -166,52 +166,52 @@ pub struct Gap {
 #[serde(default, rename_all = "camelCase")]
 pub struct Checkpoint {
     /// Its own id.
-    pub id: String,
+    pub(crate) id: String,
     /// The number of the record before it.
-    pub last_sequence: i64,
+    pub(crate) last_sequence: i64,
     /// Every entry that was listed by this time had been taken.
-    pub complete_through: Option<Timestamp>,
+    pub(crate) complete_through: Option<Timestamp>,
     /// The number of dead letters.
-    pub dead_letters: u64,
+    pub(crate) dead_letters: u64,
     /// The numbers of their records, such as `3-5,9`; absent if there are too many.
-    pub dead_letter_sequences: Option<String>,
+    pub(crate) dead_letter_sequences: Option<String>,
     /// The version of the exporter.
-    pub version: String,
+    pub(crate) version: String,
 }
 
 /// What one transaction changes. Everything that is `None` or empty stays as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// When the page arrived, by this machine's clock.
-    pub arrived_at: Timestamp,
+    pub(crate) arrived_at: Timestamp,
     /// The API's clock when it answered.
-    pub server_time: Timestamp,
+    pub(crate) server_time: Timestamp,
     /// The poll that fetched the page, as in `traceparent`.
-    pub trace: Option<String>,
+    pub(crate) trace: Option<String>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
     /// The number of the sweep that settles them.
-    pub sweep: u32,
+    pub(crate) sweep: u32,
     /// The number of the last sweep that ended: all that has this number or a lower one is settled.
-    pub settled: u32,
+    pub(crate) settled: u32,
     /// Since when log records wait for older entries that are still to be read, by this machine's clock; `None` if they do not.
-    pub held_since: Option<Timestamp>,
+    pub(crate) held_since: Option<Timestamp>,
     /// The state of the tail after this commit, as JSON.
-    pub tail: Option<String>,
+    pub(crate) tail: Option<String>,
     /// Every entry that was listed by this time is in the file.
-    pub complete_through: Option<Timestamp>,
+    pub(crate) complete_through: Option<Timestamp>,
     /// The organization's id and name.
-    pub organization: Option<(String, Option<String>)>,
+    pub(crate) organization: Option<(String, Option<String>)>,
     /// Entries repeated within a page.
-    pub duplicates: u64,
+    pub(crate) duplicates: u64,
     /// Gaps found.
-    pub gaps: Vec<Gap>,
+    pub(crate) gaps: Vec<Gap>,
     /// A sweep takes these entries. Their ids are always kept, because the next one meets them again.
-    pub is_sweep: bool,
+    pub(crate) is_sweep: bool,
     /// A sweep was cut.
-    pub is_cut: bool,
+    pub(crate) is_cut: bool,
     /// Ids that are no longer needed.
-    pub prune: Option<Prune>,
+    pub(crate) prune: Option<Prune>,
 }
 
 /// The key belongs to another organization than the state file.
@@ -221,9 +221,9 @@ pub struct Commit {
 )]
 pub struct OtherOrganization {
     /// The key's organization.
-    pub found: String,
+    pub(crate) found: String,
     /// The file's organization.
-    pub expected: String,
+    pub(crate) expected: String,
 }
 
 labels! {
@@ -284,7 +284,7 @@ pub struct Changes {
 
 impl OtherOrganization {
     /// What is wrong, as a label value.
-    pub const REASON: &str = "other_organization";
+    pub(crate) const REASON: &str = "other_organization";
 
     /// Returns the organization of a page whose items name these ones: that of the state file, else that of most items.
     ///
@@ -370,7 +370,7 @@ impl NewEntry {
 
 impl SharedText {
     /// Returns a part of a text.
-    pub fn new(whole: Arc<String>, part: Range<usize>) -> Self {
+    pub(crate) fn new(whole: Arc<String>, part: Range<usize>) -> Self {
         Self { whole, part }
     }
 }

@@ -50,7 +50,7 @@ families! {
 
 impl ApiMetrics {
     /// Counts a violation of the contract.
-    pub fn violated(&self, violation: Violation) {
+    pub(crate) fn violated(&self, violation: Violation) {
         self.violations.get_or_create(&rule(violation)).inc();
     }
 }

@@ -164,7 +164,7 @@ impl AuditMetrics {
     }
 
     /// Shows what the ledger held when it was opened, and how many events it has counted.
-    pub fn restore(&self, mut held: Changes, events: u64) {
+    pub(crate) fn restore(&self, mut held: Changes, events: u64) {
         let mut table = lock(&self.table);
         table.counted = events;
         for (total, value) in held.totals.drain(..) {
@@ -175,7 +175,7 @@ impl AuditMetrics {
     }
 
     /// Notes that the connection of a scraper has a complete response whose encoding began at `began`.
-    pub fn scraped(&self, began: Instant) {
+    pub(crate) fn scraped(&self, began: Instant) {
         lock(&self.scrapes).completed(began);
     }
 
@@ -191,7 +191,7 @@ impl AuditMetrics {
     }
 
     /// Returns since when the exporter has been behind.
-    pub fn behind_since(&self) -> Option<Timestamp> {
+    pub(crate) fn behind_since(&self) -> Option<Timestamp> {
         lock(&self.table).behind_since
     }
 
@@ -206,7 +206,7 @@ impl AuditMetrics {
     }
 
     /// Returns whether reading pauses because the state file is full.
-    pub fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         lock(&self.table).paused
     }
 
@@ -220,7 +220,7 @@ impl AuditMetrics {
     }
 
     /// Returns the number of series of events whose increase scrapers do not see yet, and the length of the hold.
-    pub fn held(&self) -> (usize, Duration) {
+    pub(crate) fn held(&self) -> (usize, Duration) {
         let (table, scrapes) = (lock(&self.table), lock(&self.scrapes));
         let seen = scrapes.seen(Instant::now());
         let series = table.events.values();
@@ -229,7 +229,7 @@ impl AuditMetrics {
     }
 
     /// Returns the committed value of a counter without labels.
-    pub fn total(&self, total: Total) -> u64 {
+    pub(crate) fn total(&self, total: Total) -> u64 {
         lock(&self.table).totals[total as usize].total()
     }
 
@@ -239,12 +239,12 @@ impl AuditMetrics {
     }
 
     /// Returns the actors and their names.
-    pub fn names(&self) -> BTreeMap<Arc<str>, String> {
+    pub(crate) fn names(&self) -> BTreeMap<Arc<str>, String> {
         lock(&self.table).names.clone()
     }
 
     /// Returns the creation time of the newest entry.
-    pub fn newest(&self) -> Option<Timestamp> {
+    pub(crate) fn newest(&self) -> Option<Timestamp> {
         lock(&self.table).newest
     }
 

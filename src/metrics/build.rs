@@ -6,16 +6,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::family::{Labels, families, family};
 
 /// The crate's version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commit the binary was built from; `unknown` outside a checkout.
-pub const REVISION: &str = env!("BUILD_REVISION");
+pub(crate) const REVISION: &str = env!("BUILD_REVISION");
 
 /// The address of the repository, with the documentation; empty if it was not known.
-pub const REPOSITORY: &str = env!("BUILD_REPOSITORY");
+pub(crate) const REPOSITORY: &str = env!("BUILD_REPOSITORY");
 
 /// The compiler the binary was built with.
-pub const RUSTC: &str = env!("BUILD_RUSTC");
+pub(crate) const RUSTC: &str = env!("BUILD_RUSTC");
 
 /// The labels of the build.
 const BUILD: Labels<3> = [

@@ -33,13 +33,13 @@ pub type Certificate = (
 pub struct Certificates(Arc<OnceLock<Vec<Certificate>>>);
 
 /// Returns from when until when the certificate of a PEM file that expires first is valid.
-pub fn validity_pem(pem: &[u8]) -> Option<Range<Timestamp>> {
+pub(crate) fn validity_pem(pem: &[u8]) -> Option<Range<Timestamp>> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     timestamps(exporter_web::validity(&chain.ok()?)?)
 }
 
 /// Converts a range of time; `None` if it is out of range.
-pub fn timestamps(range: Range<SystemTime>) -> Option<Range<Timestamp>> {
+pub(crate) fn timestamps(range: Range<SystemTime>) -> Option<Range<Timestamp>> {
     Some(range.start.try_into().ok()?..range.end.try_into().ok()?)
 }
 

@@ -11,7 +11,7 @@ use crate::ledger::DeadReason;
 
 families! {
     /// The families `orgdata_dead_letters_*`.
-    pub struct DeadLetterMetrics {
+    pub(crate) struct DeadLetterMetrics {
         /// Records kept as dead letters, by reason: log records that the collector will never accept, and audit log entries
         /// that cannot be read.
         "orgdata_dead_letters" => total: Family<Labels<1>, Counter>
@@ -29,7 +29,7 @@ families! {
 
 impl DeadLetterMetrics {
     /// Returns the counter of records that became dead letters for a reason.
-    pub fn total(&self, why: DeadReason) -> Counter {
+    pub(crate) fn total(&self, why: DeadReason) -> Counter {
         self.total.get_or_create(&reason(why)).clone()
     }
 }

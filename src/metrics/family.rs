@@ -22,12 +22,12 @@ use crate::util::lock;
 ///
 /// A field is `"name_without_suffix" => field: Type = initial value`.
 macro_rules! families {
-    ($(#[$attribute:meta])* pub struct $group:ident {
+    ($(#[$attribute:meta])* $reach:vis struct $group:ident {
         $($(#[doc = $help:literal])+ $name:literal => $visibility:vis $field:ident: $family:ty = $initial:expr,)+
     }) => {
         $(#[$attribute])*
         #[derive(Clone, Debug)]
-        pub struct $group { $($(#[doc = $help])+ $visibility $field: $family,)+ }
+        $reach struct $group { $($(#[doc = $help])+ $visibility $field: $family,)+ }
 
         impl Default for $group {
             fn default() -> Self {

@@ -25,7 +25,7 @@ descriptors! {
 #[derive(Clone, Debug)]
 pub struct LoopFailure {
     /// When it last happened.
-    pub at: Timestamp,
+    pub(crate) at: Timestamp,
     /// What kind of failure it is, as a label value.
     pub reason: &'static str,
     /// What happened and what to do about it.
@@ -36,11 +36,11 @@ pub struct LoopFailure {
 #[derive(Clone, Debug, Default)]
 pub struct LoopState {
     /// Whether the loop runs.
-    pub enabled: bool,
+    pub(crate) enabled: bool,
     /// Whether the last round succeeded; `None` before the first.
     pub up: Option<bool>,
     /// When a round last succeeded.
-    pub last_success: Option<Timestamp>,
+    pub(crate) last_success: Option<Timestamp>,
     /// The last failure; kept after later successes.
     pub last_failure: Option<LoopFailure>,
 }

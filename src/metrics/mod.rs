@@ -1,20 +1,20 @@
 //! Everything that `/metrics` shows: one file per group of families, and the exposition formats.
 
-pub mod api;
+pub(crate) mod api;
 pub mod audit;
-pub mod build;
+pub(crate) mod build;
 pub mod certificates;
-pub mod dead_letters;
+pub(crate) mod dead_letters;
 pub mod exposition;
 mod family;
-pub mod loops;
+pub(crate) mod loops;
 pub mod negotiate;
-pub mod otlp;
+pub(crate) mod otlp;
 #[cfg(target_os = "linux")]
-pub mod process;
+pub(crate) mod process;
 mod series;
-pub mod state;
-pub mod tickets;
+pub(crate) mod state;
+pub(crate) mod tickets;
 
 use std::iter;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use prometheus_client::registry::Registry;
 pub use api::{ApiMetrics, Violation};
 pub use audit::{AuditMetrics, TrueValues};
 pub use build::ExporterMetrics;
-pub use certificates::Certificates;
-pub use dead_letters::DeadLetterMetrics;
-pub use loops::Loops;
-pub use otlp::OtlpMetrics;
-pub use state::StateMetrics;
-pub use tickets::TicketMetrics;
+pub(crate) use certificates::Certificates;
+pub(crate) use dead_letters::DeadLetterMetrics;
+pub(crate) use loops::Loops;
+pub(crate) use otlp::OtlpMetrics;
+pub(crate) use state::StateMetrics;
+pub(crate) use tickets::TicketMetrics;
 
 /// All metric families of one exporter. Clones share them.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct Metrics {
     /// The exporter's own certificates.
     pub certificates: Certificates,
     /// Dead letters.
-    pub dead_letters: DeadLetterMetrics,
+    pub(crate) dead_letters: DeadLetterMetrics,
     /// Whether each loop works.
     pub loops: Arc<Loops>,
     /// Delivery of log records.
@@ -85,7 +85,7 @@ impl Metrics {
     }
 
     /// Returns what anybody else sees: the true values.
-    pub fn true_values(&self) -> &Registry {
+    pub(crate) fn true_values(&self) -> &Registry {
         &self.current
     }
 

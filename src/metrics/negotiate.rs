@@ -41,7 +41,7 @@ pub fn is_scraper(headers: &HeaderMap) -> bool {
 }
 
 /// Returns whether the client accepts gzip.
-pub fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     elements(headers, ACCEPT_ENCODING).any(|element| {
         let (coding, weight) = element.split_once(';').unwrap_or((element, ""));
         let weight = weight.trim().strip_prefix("q=").unwrap_or("1");

@@ -29,7 +29,7 @@ descriptors! {
 
 /// Reads the values from `/proc` during each scrape. A value that cannot be read is absent.
 #[derive(Debug, Default)]
-pub struct ProcessCollector {
+pub(crate) struct ProcessCollector {
     /// Read once: it is derived from the clock, and a start time that moves looks like a restart.
     start_time: OnceLock<Option<f64>>,
 }

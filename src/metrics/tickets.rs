@@ -84,7 +84,7 @@ struct Published {
 
 impl TicketMetrics {
     /// Reports that the loop runs.
-    pub fn start(&self) {
+    pub(crate) fn start(&self) {
         self.running.store(true, Ordering::Relaxed);
     }
 
@@ -110,7 +110,7 @@ impl TicketMetrics {
     }
 
     /// Returns until when the snapshot is shown if no other one follows; `None` if none is shown.
-    pub fn shown_until(&self) -> Option<Timestamp> {
+    pub(crate) fn shown_until(&self) -> Option<Timestamp> {
         let left = self.current.load_full()?.left()?;
         Some(Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX))
     }

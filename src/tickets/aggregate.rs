@@ -30,9 +30,9 @@ pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// When the scan ended, by this machine's clock.
-    pub taken_at: Timestamp,
+    pub(crate) taken_at: Timestamp,
     /// How long the scan took, including repetitions.
-    pub duration: Duration,
+    pub(crate) duration: Duration,
     /// Whether every ticket is in it exactly once.
     pub consistent: bool,
     /// Distinct tickets.
@@ -40,7 +40,7 @@ pub struct Snapshot {
     /// Tickets with a field that could not be read.
     pub malformed: u64,
     /// The API's clock at the start of the scan, to which ages, due dates and windows refer.
-    pub as_of: Timestamp,
+    pub(crate) as_of: Timestamp,
     /// Tickets by `state` and `ticket_type`.
     pub by_state: BTreeMap<[Label; 2], Group>,
     /// Open tickets by `ticket_type` and `priority`.
@@ -198,7 +198,7 @@ impl Aggregate {
     }
 
     /// Returns the number of distinct deals of open tickets.
-    pub fn deals(&self) -> u64 {
+    pub(crate) fn deals(&self) -> u64 {
         self.deals.len() as u64
     }
 

@@ -74,7 +74,7 @@ pub enum ScanError {
 
 impl ScanError {
     /// Returns the reason as a label value.
-    pub fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Api(error) => error.reason().as_str(),
             Self::Listing(_) => "listing",
