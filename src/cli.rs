@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 pub use flags::Flags;
-pub use flags::{DEFAULT_STATE_PATH, with_variable};
+pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
 pub use resolve::ExporterSettings;
 
 /// Returns a usage error as one line. If the value came from a variable the line names it.

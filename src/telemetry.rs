@@ -18,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use lines::LogFormat;
-pub use spans::span_connection;
+pub(crate) use spans::span_connection;
 pub use spans::span_provider;
 
 /// The targets of the exporter's own log lines.

@@ -36,7 +36,7 @@ pub struct Entry<'a> {
 /// The members in use of an entry, or of an object in it. Null is as if it were missing, and of equal keys the first counts.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs, reason = "they have the names of the API")]
-pub struct Object<'a> {
+pub(crate) struct Object<'a> {
     pub(crate) id: Option<&'a RawValue>,
     pub(crate) activity_type: Option<&'a RawValue>,
     pub(crate) created_at: Option<&'a RawValue>,
@@ -342,7 +342,7 @@ fn is_string(raw: &RawValue) -> bool {
 }
 
 /// Returns a user's id from one of two places.
-pub fn user_id<'a>(
+pub(crate) fn user_id<'a>(
     id: Option<&'a RawValue>,
     id_of_user: Option<&'a RawValue>,
 ) -> Option<Cow<'a, str>> {
@@ -350,7 +350,7 @@ pub fn user_id<'a>(
 }
 
 /// Returns the text of a JSON string. A lone surrogate becomes U+FFFD.
-pub fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+pub(crate) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     let text = raw.get().strip_prefix('"')?.strip_suffix('"')?;
     if !text.contains('\\') {
         return Some(Cow::Borrowed(text));

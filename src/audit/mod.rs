@@ -14,7 +14,7 @@ mod sweep;
 use std::time::Duration;
 
 pub use entry::Entry;
-pub use entry::{Object, string, user_id};
+pub(crate) use entry::{Object, string, user_id};
 pub use error::TailError;
 pub use exclude::{Exclude, Excluded};
 pub use privacy::{Privacy, Redact};

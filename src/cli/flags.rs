@@ -14,7 +14,7 @@ use crate::audit::Start;
 use crate::telemetry::LogFormat;
 
 /// The default of `--state.path`.
-pub const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
+pub(crate) const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
 
 /// The default of `--web.listen-address`.
 const DEFAULT_LISTEN_ADDRESS: &str = ":10917";
@@ -271,7 +271,7 @@ fn one_of<const N: usize>(
 /// `ORGDATA_AUDIT_START`. Of a list of values, the case is ignored.
 ///
 /// An empty variable counts as unset, and one in quotes is an error of its own. clap has no option for that, so such a flag gets no variable.
-pub fn with_variable(arg: Arg) -> Arg {
+pub(crate) fn with_variable(arg: Arg) -> Arg {
     let mut arg = arg.ignore_case(true);
     if arg.get_value_names().is_some_and(|names| names == [BOOL]) {
         // clap's own form of such a flag takes no value.
