@@ -149,7 +149,6 @@ fn line(json: &str) -> String {
     let stored = Stored {
         created: now,
         arrived: now,
-        time: Some(now),
         entry: json.into(),
         ..Stored::default()
     };

@@ -150,17 +150,6 @@ impl<'a> Entry<'a> {
         self.fields.as_ref()?.activity_type.and_then(string)
     }
 
-    /// Returns the time of its record: when it happened, else when it was created. Stores count nanoseconds in 64 bits, so a time beyond the
-    /// year 2262 or before 1970 is none.
-    pub(crate) fn time(&self) -> Option<Timestamp> {
-        let fields = self.fields.as_ref()?;
-        let times = [fields.occurred_at, fields.created_at]
-            .into_iter()
-            .flatten();
-        let mut times = times.filter_map(|raw| parse_json_time(raw.get()));
-        times.find(|time| (1..=i128::from(i64::MAX)).contains(&time.as_nanosecond()))
-    }
-
     /// Returns who did it; `None` if it does not say so.
     pub fn actor(&self) -> Option<ActorRef> {
         let fields = self.fields.as_ref()?;
@@ -267,6 +256,14 @@ impl<'a> Object<'a> {
             full.push_str(name);
         }
         (!full.is_empty()).then_some(full)
+    }
+
+    /// Returns the time of its record: when it happened, else when it was created. Stores count nanoseconds in 64 bits, so a time beyond the
+    /// year 2262 or before 1970 is none.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        let times = [self.occurred_at, self.created_at].into_iter().flatten();
+        let mut times = times.filter_map(|raw| parse_json_time(raw.get()));
+        times.find(|time| (1..=i128::from(i64::MAX)).contains(&time.as_nanosecond()))
     }
 
     fn created_at(&self) -> Option<Timestamp> {

@@ -123,7 +123,6 @@ impl<'a> Fetched<'a> {
                 is_uncounted: is_in(&mut exclude.metrics),
                 is_unsent: is_in(&mut exclude.records),
                 activity_type: activity_type.map(Cow::into_owned),
-                time: entry.time(),
                 hash: privacy.hash(actor.as_ref()),
                 actor,
                 problem,

@@ -384,7 +384,6 @@ fn records<'a>(commit: &'a Commit, gaps: &'a [String]) -> impl Iterator<Item = S
         kind: RecordKind::Gap,
         created: commit.server_time,
         arrived: commit.arrived_at,
-        time: Some(commit.server_time),
         trace: commit.trace.as_deref().map(Cow::Borrowed),
         entry: Cow::Borrowed(json),
         ..Stored::default()
@@ -401,7 +400,6 @@ fn stored<'a>(commit: &'a Commit, entry: &'a NewEntry) -> Stored<'a> {
         kind: RecordKind::Entry,
         created: entry.created_at,
         arrived: commit.arrived_at,
-        time: entry.time,
         trace: commit.trace.as_deref().map(Cow::Borrowed),
         hash: entry.hash.as_deref().map(Cow::Borrowed),
         entry: Cow::Borrowed(&entry.text),

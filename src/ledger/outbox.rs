@@ -42,9 +42,6 @@ pub struct Stored<'a> {
     pub created: Timestamp,
     /// When its page arrived.
     pub arrived: Timestamp,
-    /// When it happened, if the entry says so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time: Option<Timestamp>,
     /// The poll that fetched it, as in `traceparent`.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Cow<'a, str>>,

@@ -90,8 +90,6 @@ pub struct NewEntry {
     pub is_uncounted: bool,
     /// It matches `--otlp.exclude-activity-types`: not sent.
     pub is_unsent: bool,
-    /// When it happened, if it says so.
-    pub time: Option<Timestamp>,
     /// The keyed hash of the actor, if its record has that.
     pub hash: Option<String>,
     /// The entry as the API wrote it, without what is redacted.

@@ -65,6 +65,7 @@ pub fn log_record(stored: Stored<'_>) -> LogRecord {
     let mut attributes = Attributes(Vec::with_capacity(16));
     let object = Object::read(&stored.entry).unwrap_or_default();
     let activity_type = object.activity_type.and_then(string);
+    let time = object.time().unwrap_or(stored.arrived);
     attributes.text("log.record.uid", object.id_text());
     if let Some(sequence) = stored.sequence {
         attributes.add("orgdata.record.sequence", Value::IntValue(sequence));
@@ -94,7 +95,7 @@ pub fn log_record(stored: Stored<'_>) -> LogRecord {
     let flags = if trace.is_some() { SAMPLED } else { 0 };
     let (trace_id, span_id) = trace.unwrap_or_default();
     LogRecord {
-        time_unix_nano: nanoseconds(stored.time.unwrap_or(stored.arrived)),
+        time_unix_nano: nanoseconds(time),
         observed_time_unix_nano: nanoseconds(stored.arrived),
         severity_number: severity.into(),
         severity_text: severity_text.to_owned(),

@@ -22,7 +22,6 @@ fn record(privacy: &Privacy, json: &str) -> LogRecord {
     let entry = Entry::read(json);
     let stored = Stored {
         arrived: "2026-03-01T10:00:05Z".parse().expect("a time"),
-        time: entry.time(),
         trace: Some("00-07070707070707070707070707070707-0909090909090909-01".into()),
         hash: privacy.hash(entry.actor().as_ref()).map(Cow::Owned),
         entry: privacy.text(json),
@@ -118,7 +117,6 @@ fn a_gap_is_a_warning_of_its_own() {
     let gap = Stored {
         kind: RecordKind::Gap,
         arrived: time,
-        time: Some(time),
         entry: r#"{"id":"gap-1","type":"gap","detectedAt":"2026-03-01T09:00:00Z","reason":"retention","from":"2026-02-01T00:00:00Z","to":null,"message":"entries were removed by the service before they were read"}"#.into(),
         ..Stored::default()
     };

@@ -30,7 +30,9 @@ struct Logged {
 ///
 /// # Errors
 /// If a variable is wrong.
-pub(crate) fn span_connection(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Connection>, String> {
+pub(crate) fn span_connection(
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<Connection>, String> {
     let is_disabled = |value: String| value.trim().eq_ignore_ascii_case("true");
     if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
         return Ok(None);

@@ -90,7 +90,6 @@ pub(crate) fn entry(id: u64, text: String) -> NewEntry {
         problem: None,
         is_uncounted: false,
         is_unsent: false,
-        time: None,
         hash: None,
         text: text.into(),
     }

@@ -67,7 +67,6 @@ impl Sending {
             kind: RecordKind::Entry,
             created: created_at,
             arrived: arrived_at,
-            time: entry.time(),
             trace: None,
             hash: self.privacy.hash(entry.actor().as_ref()).map(Cow::Owned),
             entry: self.privacy.text(json),
