@@ -398,7 +398,9 @@ fn stored<'a>(commit: &'a Commit, entry: &'a NewEntry) -> Stored<'a> {
     Stored {
         sequence: None,
         kind: RecordKind::Entry,
-        created: entry.created_at,
+        // One that is dated ahead is delivered with what arrives with it. If all that arrives later were in front of it, it would never be found
+        // out to be a bad record.
+        created: (entry.created_at).min(commit.arrived_at.max(commit.server_time)),
         arrived: commit.arrived_at,
         trace: commit.trace.as_deref().map(Cow::Borrowed),
         hash: entry.hash.as_deref().map(Cow::Borrowed),
@@ -412,13 +414,11 @@ fn note_unrecorded(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::
     let Some((oldest, newest)) = times().min().zip(times().max()) else {
         return Ok(());
     };
-    // One dated ahead hides nothing that is recorded later.
-    let newest = newest.min(commit.arrived_at.max(commit.server_time));
     transaction
         .prepare_cached(
             "UPDATE state SET unrecorded_from = min(coalesce(unrecorded_from, ?1), ?1), unrecorded_to = max(coalesce(unrecorded_to, ?2), ?2)",
         )?
-        .execute(params![micros(oldest.min(newest)), micros(newest)])?;
+        .execute(params![micros(oldest), micros(newest)])?;
     Ok(())
 }
 

@@ -38,7 +38,8 @@ pub struct Stored<'a> {
     pub sequence: Option<i64>,
     /// What it stands for.
     pub kind: RecordKind,
-    /// When the entry was created, which is the order of delivery; if it has no readable time, that of the entry before it.
+    /// When the entry was created, but not later than it arrived, which is the order of delivery; if it has no readable time, that of the entry
+    /// before it.
     pub created: Timestamp,
     /// When its page arrived.
     pub arrived: Timestamp,

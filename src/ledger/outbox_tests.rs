@@ -63,6 +63,20 @@ async fn what_a_large_page_took_is_given_back() {
     assert!(world.bytes() < MIB, "{} bytes", world.bytes());
 }
 
+/// Or records that arrive later would always be in front of it, and it would never be a suspect with a witness behind it.
+#[tokio::test]
+async fn an_entry_that_is_dated_ahead_leaves_before_what_arrives_later() {
+    let mut world = World::new();
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    for (number, ahead) in [(0, 1000), (1, 0), (2, 0)] {
+        let arrived = now + Duration::from_secs(number);
+        let mut commit = page(number, 1, arrived + Duration::from_secs(ahead));
+        (commit.arrived_at, commit.server_time) = (arrived, arrived);
+        world.commit(commit).await.unwrap();
+    }
+    assert_eq!(world.drain().await, raw(0, 3));
+}
+
 /// A newer record is delivered first if a collector rejects the oldest one.
 #[tokio::test]
 async fn a_witness_leaves_out_of_order() {
