@@ -16,6 +16,10 @@ use crate::util::{one_line, shown_duration};
 /// The maximum length of the exporter's own words in the output, in characters.
 const MAX_WORDS: usize = 200;
 
+/// The number of requests over TLS. A server that wants a client certificate closes the connection, and if it does so with a request unread, its
+/// words about the certificate may be lost.
+const TLS_ATTEMPTS: u32 = 5;
+
 /// `healthcheck`.
 #[derive(Clone, Debug, Args)]
 #[command(mut_args = with_variable)]
@@ -113,13 +117,18 @@ async fn get(mut url: Url) -> Result<Answer, String> {
     {
         let first = cause(error);
         let _ = url.set_scheme("https");
-        answer = client.get(url).send().await;
-        match &answer {
-            Err(error) if cause(error).contains("CertificateRequired") => {
-                return Ok(Answer::NeedsCertificate);
+        for _ in 0..TLS_ATTEMPTS {
+            answer = client.get(url.clone()).send().await;
+            match &answer {
+                Err(error) if cause(error).contains("CertificateRequired") => {
+                    return Ok(Answer::NeedsCertificate);
+                }
+                Err(error) if !error.is_connect() => {}
+                _ => break,
             }
-            Err(_) => return Err(first),
-            Ok(_) => {}
+        }
+        if answer.is_err() {
+            return Err(first);
         }
     }
     answer.map(Answer::Response).map_err(|error| cause(&error))
