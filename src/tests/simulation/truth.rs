@@ -74,11 +74,14 @@ impl World {
             let there = state.beginnings.last().map_or(0, |begun| begun.rows);
             for row in state.rows.iter_mut().filter(|row| !row.fate.known) {
                 let is_met = held.known.contains(&row.event);
-                row.fate.only_sent |= row.fate.live && (is_met || row.number < there);
+                // One that is dated ahead is newer than they.
+                let is_before = row.number < there && Some(row.created) <= held.tail.watermark;
+                row.fate.only_sent |= row.fate.live && (is_met || is_before);
                 row.fate.live &= !row.fate.only_sent;
                 row.leaves_no_trace |= row.gone;
-                // What is older than these filters' history, an import, is delivered if it is met.
+                // An import that is older than the history of these filters need not be delivered.
                 let is_older = row.number < there && Some(row.created) < held.tail.since;
+                let is_older = is_older || (is_met && row.is_import);
                 row.fate.may_be_sent |= row.fate.only_sent && is_older;
                 row.fate.only_sent &= !row.fate.may_be_sent;
             }
