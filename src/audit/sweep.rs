@@ -631,12 +631,15 @@ impl Walks {
     fn settle(&mut self, is_cut: bool, at: Timestamp, step: &mut Step) {
         let sweep = self.sweep.take().unwrap_or_default();
         let state = &mut self.state;
-        if is_cut && state.behind.is_none() {
-            state.behind = Some(Behind {
+        if is_cut {
+            // A first sync may have left something to read, too.
+            let behind = state.behind.get_or_insert(Behind {
                 since: at,
-                edge: Some(state.sweeps),
-                must_meet: (!state.was_empty).then_some(state.sweeps),
+                ..Behind::default()
             });
+            behind.edge = behind.edge.or(Some(state.sweeps));
+            let must_meet = (!state.was_empty).then_some(state.sweeps);
+            behind.must_meet = behind.must_meet.or(must_meet);
         }
         (step.settles, step.is_cut) = (true, is_cut);
         let had_unsettled = std::mem::take(&mut state.has_unsettled);
