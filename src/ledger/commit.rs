@@ -22,7 +22,8 @@ use super::outbox::{self, Outbox, OutboxRecord, Settled, Stored};
 use super::schema::PROGRAM_VERSION;
 use super::size::Size;
 use super::types::{
-    Changes, Checkpoint, Commit, DeadReason, Disposition, Gap, NewEntry, OWN_ID, RecordKind, Total,
+    CHECKPOINT_ID, Changes, Checkpoint, Commit, DeadReason, Disposition, Gap, NewEntry, RecordKind,
+    Total,
 };
 use super::{LedgerError, Status, micros, timestamp};
 use crate::util::lock;
@@ -219,7 +220,7 @@ impl Ledger {
         let transaction = begin(&self.connection, self.fence)?;
         let (dead_letters, dead_letter_sequences) = dead_letters::sequences(&transaction)?;
         let checkpoint = Checkpoint {
-            id: format!("{OWN_ID}checkpoint-{}", uuid::Uuid::new_v4()),
+            id: format!("{CHECKPOINT_ID}{}", uuid::Uuid::new_v4()),
             last_sequence: outbox::last_sequence(&transaction)?,
             complete_through,
             dead_letters,

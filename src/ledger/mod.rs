@@ -43,7 +43,7 @@ pub use types::{
 };
 
 pub(crate) use labels::label_value;
-pub(crate) use types::{EventIds, OWN_ID};
+pub(crate) use types::{CHECKPOINT_ID, EventIds, OWN_ID};
 
 /// How long to wait for a lock that another program holds on the file.
 const BUSY: Duration = Duration::from_secs(5);

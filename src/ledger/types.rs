@@ -14,6 +14,9 @@ const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
 /// The beginning of the ids of gaps and checkpoints: no entry has such an id.
 pub(crate) const OWN_ID: &str = "orgdata.exporter.";
 
+/// The beginning of the id of every checkpoint.
+pub(crate) const CHECKPOINT_ID: &str = "orgdata.exporter.checkpoint-";
+
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,

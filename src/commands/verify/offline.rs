@@ -9,7 +9,7 @@ use super::export::{Export, Record};
 use super::report::Report;
 use super::{Failure, not_compared};
 use crate::audit::Entry;
-use crate::ledger::OWN_ID;
+use crate::ledger::CHECKPOINT_ID;
 
 /// The records of an export, by stream.
 #[derive(Default)]
@@ -59,11 +59,7 @@ impl Offline {
         stream
             .numbers
             .push((number, Entry::identity_of(&record.id).0));
-        if record
-            .id
-            .strip_prefix(OWN_ID)
-            .is_some_and(|id| id.starts_with("checkpoint-"))
-        {
+        if record.id.starts_with(CHECKPOINT_ID) {
             stream.checkpoints.extend(record.at);
             stream.complete_through = stream.complete_through.max(record.complete_through);
         }
