@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use exporter_web::{WebArgs, WebConfig};
 use jiff::Timestamp;
-use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Excluded, Privacy, Settings as TailSettings, Start, Tail};
+use orgdata_exporter::api::{Client, ClientSettings, KeySource};
+use orgdata_exporter::audit::{Excluded, Privacy, Start, Tail, TailSettings};
 use orgdata_exporter::endpoints;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{ActorRef, Commit, LedgerHandle, LedgerOptions, NewEntry};
@@ -229,7 +229,7 @@ async fn over_http(series: usize) {
     let server = tokio::spawn(served);
     let quiet = scrapes(&url).await;
 
-    let api = ApiSettings {
+    let api = ClientSettings {
         key: KeySource::Value(SecretString::from("k".to_owned())),
         timeout: Duration::from_secs(30),
         ..settings::api(&peer.base_url())

@@ -12,8 +12,8 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Privacy, Settings, Start, Tail};
+use orgdata_exporter::api::{AuditPage, Client, ClientSettings, KeySource};
+use orgdata_exporter::audit::{Privacy, Start, Tail, TailSettings};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions};
 use orgdata_exporter::metrics::Metrics;
@@ -193,7 +193,7 @@ fn reader(
     reread_interval: Duration,
 ) -> Reader {
     let metrics = Metrics::new(Duration::ZERO);
-    let api = ApiSettings {
+    let api = ClientSettings {
         key: KeySource::Value(SecretString::from(key.to_owned())),
         timeout: Duration::from_secs(30),
         ..settings::api(base_url)
@@ -204,7 +204,7 @@ fn reader(
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let (ledger, state) = LedgerHandle::open(ledger_settings).expect("a ledger");
-    let settings = Settings {
+    let settings = TailSettings {
         poll_interval,
         start: Start::Now,
         reread_interval,

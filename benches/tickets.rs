@@ -14,10 +14,10 @@ mod usage;
 use std::time::Duration;
 
 use orgdata_exporter::api::{
-    Bounded, Client, KeySource, NumberText, Settings as ApiSettings, Text, TicketPage,
+    Bounded, Client, ClientSettings, KeySource, NumberText, Text, TicketPage,
 };
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::tickets::{Scanner, Settings, Snapshot};
+use orgdata_exporter::tickets::{ScanSettings, Scanner, Snapshot};
 use peer::{Peer, Truth};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -143,13 +143,13 @@ async fn floor(peer: &Peer, tickets: u64) -> Usage {
 /// Scans one after the other, as the loop does them.
 async fn scan(peer: &Peer, truth: &Truth) -> Usage {
     let metrics = Metrics::new(Duration::ZERO);
-    let api = ApiSettings {
+    let api = ClientSettings {
         key: KeySource::Value(SecretString::from("k".to_owned())),
         timeout: Duration::from_secs(30),
         ..settings::api(&peer.base_url())
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
-    let settings = Settings {
+    let settings = ScanSettings {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
         open_states: vec!["OPEN".to_owned()],

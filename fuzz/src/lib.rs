@@ -18,7 +18,7 @@ use orgdata_api::{
     self as api, AuditPage, BaseUrl, Client, Endpoint, Filters, KeySource, TicketPage,
 };
 use otlp_logs::Verdict;
-use otlp_logs::fuzz::{Answer, of_answer};
+use otlp_logs::fuzz::{HttpAnswer, of_answer};
 use prost::Message as _;
 use serde_json::value::RawValue;
 use tonic::Status;
@@ -124,7 +124,7 @@ pub fn ticket_page(data: &[u8]) {
     let Ok(page) = TicketPage::parse(String::from_utf8_lossy(data).into_owned(), None) else {
         return;
     };
-    let settings = tickets::Settings {
+    let settings = tickets::ScanSettings {
         scan_interval: Duration::from_secs(300),
         max_age: Duration::from_secs(3600),
         open_states: vec!["OPEN".to_owned()],
@@ -166,7 +166,7 @@ pub fn error_body(data: &[u8]) {
     static CLIENT: LazyLock<Client> = LazyLock::new(|| {
         // It is set already if this is not the only user of TLS in the process.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let settings = api::Settings {
+        let settings = api::ClientSettings {
             base_url: BaseUrl::parse("http://localhost").expect("it is an address"),
             key: KeySource::Value("no key".into()),
             timeout: Duration::from_secs(1),
@@ -216,7 +216,7 @@ pub fn collector_answer(data: &[u8]) {
     for answer in [plain, text, protobuf] {
         let (parts, body) = answer.into_parts();
         let verdict = match Status::from_header_map(&parts.headers) {
-            None => Answer {
+            None => HttpAnswer {
                 status: parts.status,
                 headers: parts.headers,
                 body,

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::health::{Health, Loop};
 use crate::ledger::{Commit, LedgerHandle};
 use crate::metrics::{Metrics, TicketMetrics, Violation};
-use crate::tickets::{Doubt, ScanError, Scanner, Settings};
+use crate::tickets::{Doubt, ScanError, ScanSettings, Scanner};
 use crate::util::{Repeated, advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
@@ -18,7 +18,7 @@ use crate::util::{Repeated, advice, shown_wait};
 /// next round tries again.
 pub async fn scan_tickets(
     client: Client,
-    settings: Settings,
+    settings: ScanSettings,
     ledger: LedgerHandle,
     metrics: Metrics,
     health: Health,

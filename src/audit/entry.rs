@@ -69,7 +69,7 @@ pub(crate) struct Object<'a> {
 }
 
 /// Reads the members of an object, all of them or until there are enough.
-struct Members<'m, 'a> {
+struct ObjectVisitor<'m, 'a> {
     object: &'m mut Object<'a>,
     is_enough: fn(&Object<'a>) -> bool,
 }
@@ -232,7 +232,7 @@ impl<'a> Object<'a> {
     /// Reads the members in a text, all of them or until there are enough.
     fn fill(&mut self, text: &'a str, is_enough: fn(&Self) -> bool) -> serde_json::Result<()> {
         let mut text = serde_json::Deserializer::from_str(text);
-        text.deserialize_map(Members {
+        text.deserialize_map(ObjectVisitor {
             object: self,
             is_enough,
         })?;
@@ -309,7 +309,7 @@ impl<'a> Object<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Visitor<'de> for Members<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for ObjectVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

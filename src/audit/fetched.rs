@@ -12,7 +12,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::entry::Entry;
 use super::exclude::{Exclude, Excluded};
 use super::privacy::Privacy;
-use super::sweep::{Page, Step};
+use super::sweep::{ReadPage, Step};
 use crate::ledger::{
     Commit, Disposition, EventIds, LedgerHandle, NewEntry, OtherOrganization, Seen, SharedText,
     label_value,
@@ -27,7 +27,7 @@ pub(super) type Organization = (String, Option<String>);
 /// A response with its page.
 pub(super) struct Fetched<'a> {
     answer: &'a AuditPage,
-    pub(super) page: Page<'a>,
+    pub(super) page: ReadPage<'a>,
     /// The organization of the page, once it is checked.
     organization: Option<i64>,
 }
@@ -58,7 +58,7 @@ impl<'a> Fetched<'a> {
         // `Date` has whole seconds: an entry that was created within this second is not dated ahead.
         let end_of_second = answer.server_time.checked_add(SECOND).unwrap_or(at);
         let before = |time: Timestamp| time.checked_sub(took).unwrap_or(time);
-        let page = Page {
+        let page = ReadPage {
             entries,
             end: answer.end_cursor.clone(),
             has_more: answer.has_more,

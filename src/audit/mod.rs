@@ -24,7 +24,7 @@ pub use state::TailState;
 
 /// How the audit logs are tailed.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TailSettings {
     /// `--audit.poll-interval`: between two sweeps.
     pub poll_interval: Duration,
     /// `--audit.start`: how far back log records begin on a new ledger.

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::Settings;
+use super::TailSettings;
 use super::error::TailError;
 use super::fetched::Fetched;
 use super::state::TailState;
-use super::sweep::{Cause, Limits, Problem, Request, Step, Task, Walks};
+use super::sweep::{Cause, Problem, Request, Step, Task, WalkSettings, Walks};
 use crate::health::{Health, Loop};
 use crate::ledger::{Commit, Disposition, LedgerError, LedgerHandle, LedgerState};
 use crate::metrics::{Metrics, Violation};
@@ -43,7 +43,7 @@ pub struct Tail {
     client: Client,
     ledger: LedgerHandle,
     metrics: Metrics,
-    settings: Settings,
+    settings: TailSettings,
     health: Health,
     walks: Walks,
     /// A commit failed: nothing is requested or stored until the state has been read again.
@@ -65,7 +65,7 @@ pub struct Tail {
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum Received {
     /// A page.
     Page,
     /// The page is too large to be stored; the next request asks for fewer entries.
@@ -86,7 +86,7 @@ impl Tail {
         ledger: LedgerHandle,
         state: LedgerState,
         metrics: Metrics,
-        settings: Settings,
+        settings: TailSettings,
     ) -> Result<Self, LedgerError> {
         let now = Instant::now();
         let walks = walks(&client, &settings, &state)?;
@@ -213,9 +213,9 @@ impl Tail {
     }
 
     /// Returns how long a task waits after a request.
-    fn pause(&mut self, task: Task, outcome: Outcome) -> Duration {
+    fn pause(&mut self, task: Task, outcome: Received) -> Duration {
         match task {
-            _ if outcome == Outcome::TooLarge => Duration::ZERO,
+            _ if outcome == Received::TooLarge => Duration::ZERO,
             Task::Sweep if self.walks.is_sweeping() => Duration::ZERO,
             Task::Sweep => {
                 self.had_turn = false;
@@ -225,13 +225,13 @@ impl Tail {
                 self.settings.poll_interval
             }
             Task::Pass if !self.walks.needs_pass() => self.settings.reread_interval,
-            Task::Pass if outcome == Outcome::Nothing => self.settings.poll_interval,
+            Task::Pass if outcome == Received::Nothing => self.settings.poll_interval,
             Task::Pass => Duration::ZERO,
         }
     }
 
     /// Requests a page and commits what it means.
-    async fn exchange(&mut self, request: &Request) -> Result<Outcome, TailError> {
+    async fn exchange(&mut self, request: &Request) -> Result<Received, TailError> {
         let requested = Instant::now();
         let answer = self
             .client
@@ -244,7 +244,7 @@ impl Tail {
                 match error.reason() {
                     // The request itself may be fine.
                     R::RateLimited => {}
-                    R::TooLarge if self.walks.too_large(request) => return Ok(Outcome::TooLarge),
+                    R::TooLarge if self.walks.too_large(request) => return Ok(Received::TooLarge),
                     R::Rejected => self.failed(request, Cause::Rejected).await?,
                     R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Blocked => {
                         self.failed(request, Cause::Unreachable).await?;
@@ -265,7 +265,7 @@ impl Tail {
         }
         let is_large = answer.body().len() > self.ledger.max_page_bytes() && is_limited;
         if is_large && self.walks.too_large(request) {
-            return Ok(Outcome::TooLarge);
+            return Ok(Received::TooLarge);
         }
         let mut fetched = Fetched::read(&answer, &self.ledger, requested);
         fetched.check(self.ledger.status().organization.as_ref())?;
@@ -288,8 +288,8 @@ impl Tail {
             tracing::info!(loop = "audit", "catch-up finished");
         }
         match problem {
-            None => Ok(Outcome::Page),
-            Some(Problem::Empty) => Ok(Outcome::Nothing),
+            None => Ok(Received::Page),
+            Some(Problem::Empty) => Ok(Received::Nothing),
             Some(problem) => Err(problem.into()),
         }
     }
@@ -475,8 +475,12 @@ impl Tail {
 }
 
 /// Returns the state machine that continues from what the ledger holds.
-fn walks(client: &Client, settings: &Settings, state: &LedgerState) -> Result<Walks, LedgerError> {
-    let limits = Limits::new(settings, state.created_at);
+fn walks(
+    client: &Client,
+    settings: &TailSettings,
+    state: &LedgerState,
+) -> Result<Walks, LedgerError> {
+    let limits = WalkSettings::new(settings, state.created_at);
     let filters = client.settings().filters.fingerprint();
     let tail = TailState::from_json(&state.tail).map_err(|error| state.unreadable(error))?;
     Ok(Walks::new(tail, limits, state.pruned, &filters))

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Settings;
+use super::TailSettings;
 use super::entry::Entry;
 use super::start::Start;
 use super::state::{Behind, Mark, Pass, TailState, Trouble, Walk};
@@ -77,7 +77,7 @@ pub(super) struct Request {
 
 /// A page of the listing, without repeated entries.
 #[derive(Clone, Debug)]
-pub(super) struct Page<'a> {
+pub(super) struct ReadPage<'a> {
     /// Its entries, newest first.
     pub(crate) entries: Vec<Entry<'a>>,
     /// The cursor of the next page.
@@ -141,7 +141,7 @@ pub(super) enum Cause {
 
 /// The settings of the state machine.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct WalkSettings {
     /// `--api.page-size`, at least [`MIN_PAGE`].
     pub(crate) page_size: u32,
     /// `--audit.reread-interval`.
@@ -160,7 +160,7 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Walks {
     pub(super) state: TailState,
-    limits: Limits,
+    limits: WalkSettings,
     /// The newest time of a pruned id.
     pruned: Option<Timestamp>,
     /// The sweep under way.
@@ -196,11 +196,11 @@ struct Sweep {
     as_of: Timestamp,
 }
 
-// === impl Limits ===
+// === impl WalkSettings ===
 
-impl Limits {
+impl WalkSettings {
     /// Returns the limits of these settings, with a state file that was created then.
-    pub(super) fn new(settings: &Settings, created_at: Timestamp) -> Self {
+    pub(super) fn new(settings: &TailSettings, created_at: Timestamp) -> Self {
         Self {
             page_size: settings.page_size.max(MIN_PAGE),
             interval: settings.reread_interval,
@@ -224,9 +224,9 @@ impl Limits {
     }
 }
 
-// === impl Page ===
+// === impl ReadPage ===
 
-impl Page<'_> {
+impl ReadPage<'_> {
     /// Reports whether the listing is empty, or seems to be.
     fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.end.is_none()
@@ -242,7 +242,7 @@ impl Page<'_> {
 
 impl Walk {
     /// Reports whether the listing ends with a page that was requested with the cursor of this walk, and goes on to the next one.
-    fn advance(&mut self, page: &Page<'_>) -> Result<bool, Problem> {
+    fn advance(&mut self, page: &ReadPage<'_>) -> Result<bool, Problem> {
         let is_end = page.end.is_none() || page.end == self.cursor;
         let is_stale = page.at.duration_since(self.cursor_at).abs() > FRESH;
         if is_end && is_stale && self.cursor.is_some() {
@@ -298,7 +298,7 @@ impl Walks {
     /// Continues from a stored state. `pruned` is the newest time of a pruned id, and `filters` are those in use.
     pub(super) fn new(
         state: TailState,
-        limits: Limits,
+        limits: WalkSettings,
         pruned: Option<Timestamp>,
         filters: &str,
     ) -> Self {
@@ -388,7 +388,7 @@ impl Walks {
     }
 
     /// Decides what to take of a page.
-    pub(super) fn page(&mut self, request: &Request, page: &mut Page<'_>) -> Step {
+    pub(super) fn page(&mut self, request: &Request, page: &mut ReadPage<'_>) -> Step {
         self.now = page.now;
         let last = self.walk(request.task).and_then(|walk| walk.last);
         let mut at = last.map_or(page.now, |(at, _)| at);
@@ -513,7 +513,7 @@ impl Walks {
         self.state.watermark.max(self.pruned)
     }
 
-    fn first_sync(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
+    fn first_sync(&mut self, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
         // The first empty answer may be an accident.
         if page.is_empty() && !std::mem::replace(&mut self.is_empty_once, true) {
             return Err(Problem::Empty);
@@ -569,7 +569,7 @@ impl Walks {
         Ok(())
     }
 
-    fn sweep(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
+    fn sweep(&mut self, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
         let watermark = self.watermark();
         let sweep = self.sweep.get_or_insert_with(|| Sweep {
             since: page.at,
@@ -684,7 +684,7 @@ impl Walks {
         }
     }
 
-    fn pass(&mut self, page: &Page<'_>, step: &mut Step) -> Result<(), Problem> {
+    fn pass(&mut self, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
         let is_top = self
             .walk(Task::Pass)
             .is_none_or(|walk| walk.cursor.is_none());
@@ -746,7 +746,7 @@ impl Walks {
 
     /// Begins the walk of a pass at the top of the listing, the first one or another. It takes over what sweeps have left out by now: what they
     /// leave out from now on is the next pass's.
-    fn begin_walk(&mut self, page: &Page<'_>) {
+    fn begin_walk(&mut self, page: &ReadPage<'_>) {
         let state = &mut self.state;
         let window = self.limits.window_before(page.as_of);
         let mut marks = state.marks.iter().rev().copied();
@@ -764,7 +764,7 @@ impl Walks {
     }
 
     /// Ends a pass that has read everything down to its ground.
-    fn complete_pass(&mut self, page: &Page<'_>, step: &mut Step) {
+    fn complete_pass(&mut self, page: &ReadPage<'_>, step: &mut Step) {
         let Some(pass) = self.state.pass.take() else {
             return;
         };
@@ -831,7 +831,7 @@ impl Pass {
     }
 
     /// Notes a page that was read. One below the place of the trouble ends it.
-    fn passes_trouble(&mut self, page: &Page<'_>) {
+    fn passes_trouble(&mut self, page: &ReadPage<'_>) {
         if self.walk.has_passed_trouble {
             self.trouble = None;
         }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::entry;
 use super::start::Start;
 use super::state::TailState;
-use super::sweep::{Cause, Limits, Page, Problem, Request, Step, Task, Walks};
+use super::sweep::{Cause, Problem, ReadPage, Request, Step, Task, WalkSettings, Walks};
 use crate::ledger::{Disposition, EventId, Seen};
 
 /// The re-read window and interval, in seconds.
@@ -99,7 +99,7 @@ struct World {
     empties: bool,
     imports: bool,
     glitches: u32,
-    limits: Limits,
+    limits: WalkSettings,
     // What the ledger holds.
     stored: TailState,
     known: HashMap<u64, (u32, i64)>,
@@ -262,7 +262,7 @@ impl World {
             back => Some(api.clock - back),
         };
         let page_size = pick(&mut rng, &[2, 3, 7, 50]);
-        let limits = Limits {
+        let limits = WalkSettings {
             page_size,
             interval: Duration::from_secs(INTERVAL),
             window: Duration::from_secs(WINDOW),
@@ -391,7 +391,7 @@ impl World {
             Answer::Failed => self.failed(&request, Cause::Page),
             Answer::Refused => self.failed(&request, Cause::Rejected),
             Answer::Page(found, end, has_more) => {
-                let mut page = Page {
+                let mut page = ReadPage {
                     entries: found.iter().map(|found| self.entry(*found)).collect(),
                     end,
                     has_more,
@@ -701,7 +701,7 @@ fn calm(by_arrival: bool, entries: u64, page_size: u32, start: Start) -> World {
         ahead: 0,
         ..Api::new(&mut world.rng)
     };
-    world.limits = Limits {
+    world.limits = WalkSettings {
         page_size,
         max_pages: 10,
         max_older: 600,

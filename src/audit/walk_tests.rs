@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::entry::Entry;
 use super::start::Start;
 use super::state::{Mark, TailState};
-use super::sweep::{Cause, Limits, Page, Problem, Step, Task, Walks};
+use super::sweep::{Cause, Problem, ReadPage, Step, Task, WalkSettings, Walks};
 use crate::ledger::{Disposition, EventId, GapReason, Seen};
 
 const NOW: i64 = 10_000;
@@ -40,8 +40,8 @@ fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + seconds).unwrap()
 }
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> WalkSettings {
+    WalkSettings {
         page_size: 100,
         interval: Duration::from_secs(5),
         window: Duration::from_secs(100),
@@ -55,7 +55,7 @@ fn limits() -> Limits {
 // === impl Tail ===
 
 impl Tail {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: WalkSettings) -> Self {
         Self {
             walks: Walks::new(TailState::default(), limits, None, ""),
             known: HashMap::new(),
@@ -84,7 +84,7 @@ impl Tail {
     /// One that wants history down to entry 500, after its first sync.
     fn historian() -> Self {
         let start = Start::At(time(500));
-        let mut tail = Self::new(Limits { start, ..limits() });
+        let mut tail = Self::new(WalkSettings { start, ..limits() });
         tail.page(Task::Sweep, (991..=1000).rev(), More);
         tail
     }
@@ -112,7 +112,7 @@ impl Tail {
         });
         // Of a page that the API has filtered to nothing, any other.
         let cursor = ids.last().map_or(self.at.to_string(), u64::to_string);
-        let mut page = Page {
+        let mut page = ReadPage {
             entries: entries.collect(),
             end: Some(cursor).filter(|_| !matches!(below, Nothing)),
             has_more: matches!(below, More),
@@ -218,7 +218,7 @@ fn a_cursor_older_than_ten_minutes_ends_nothing() {
 fn a_pass_requests_a_page_that_fails_again_in_place_for_two_minutes_or_its_interval() {
     for (interval, patience) in [(5, 120), (300, 300)] {
         let mut tail = Tail::with_ground();
-        let limits = Limits {
+        let limits = WalkSettings {
             interval: Duration::from_secs(interval),
             ..limits()
         };
@@ -450,7 +450,7 @@ fn other_filters_begin_with_a_first_sync_and_what_came_since_the_last_pass_is_de
 fn an_empty_first_page_is_requested_again_and_believed_then() {
     let start = Start::Ago(Duration::from_secs(DAY as u64));
     for start in [Start::Now, start] {
-        let mut tail = Tail::new(Limits { start, ..limits() });
+        let mut tail = Tail::new(WalkSettings { start, ..limits() });
         let step = tail.page(Task::Sweep, [], Nothing);
         assert_eq!(step.problem, Some(Problem::Empty));
         tail.page(Task::Sweep, [], Nothing);
@@ -470,7 +470,7 @@ fn an_empty_first_page_is_requested_again_and_believed_then() {
 
 #[test]
 fn history_is_the_first_pass() {
-    let mut tail = Tail::new(Limits {
+    let mut tail = Tail::new(WalkSettings {
         start: Start::At(time(500)),
         ..limits()
     });
@@ -505,7 +505,7 @@ fn without_a_start_or_without_older_entries_there_is_no_history() {
         (Start::At(time(1000)), More),
         (Start::Oldest, Nothing),
     ] {
-        let mut tail = Tail::new(Limits { start, ..limits() });
+        let mut tail = Tail::new(WalkSettings { start, ..limits() });
         tail.page(Task::Sweep, (991..=1000).rev(), below);
         assert!(!tail.is_behind(), "{start}");
     }

@@ -28,11 +28,11 @@ const MIN_HASH_KEY: usize = 16;
 #[derive(Clone, Debug)]
 pub struct ExporterSettings {
     /// The API client.
-    pub(crate) api: orgdata_api::Settings,
+    pub(crate) api: orgdata_api::ClientSettings,
     /// The audit tail; `None` if it is off.
-    pub(crate) audit: Option<audit::Settings>,
+    pub(crate) audit: Option<audit::TailSettings>,
     /// The ticket scan; `None` if it is off.
-    pub(crate) tickets: Option<tickets::Settings>,
+    pub(crate) tickets: Option<tickets::ScanSettings>,
     /// The state file.
     pub(crate) ledger: ledger::LedgerOptions,
     /// Log records; `None` without a collector.
@@ -77,7 +77,7 @@ impl ExporterSettings {
         );
         let otlp = note(otlp, &mut wrong);
         let privacy = note(privacy(flags), &mut wrong).unwrap_or_default();
-        let audit = flags.audit.enabled.then_some(audit::Settings {
+        let audit = flags.audit.enabled.then_some(audit::TailSettings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
             reread_interval: flags.audit.reread_interval,
@@ -89,7 +89,7 @@ impl ExporterSettings {
             },
             privacy,
         });
-        let tickets = flags.tickets.enabled.then(|| tickets::Settings {
+        let tickets = flags.tickets.enabled.then(|| tickets::ScanSettings {
             scan_interval: flags.tickets.scan_interval,
             // The series must not be absent between two scans that work.
             max_age: flags
@@ -120,7 +120,7 @@ impl ExporterSettings {
             tickets,
             ledger,
             otlp,
-            api: orgdata_api::Settings {
+            api: orgdata_api::ClientSettings {
                 base_url,
                 key,
                 timeout: flags.api.timeout,

@@ -48,7 +48,7 @@ struct ListArgs {
     reason: Option<DeadReason>,
     /// A table, or one JSON object with the whole record per line
     #[arg(long, default_value = "table", ignore_case = true)]
-    format: Format,
+    format: ListFormat,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -66,14 +66,14 @@ struct ChangeArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ListFormat {
     Table,
     Json,
 }
 
 /// A line of `--format json`.
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonLetter<'a> {
     #[serde(flatten)]
     stored: &'a StoredLetter,
     kind: RecordKind,
@@ -134,13 +134,13 @@ fn select(letters: &DeadLetters, args: &ChangeArgs) -> Result<Vec<i64>, Failure>
 fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let ids = letters.ids(args.reason)?;
     let mut result = match args.format {
-        Format::Table if ids.is_empty() => writeln!(out, "There are no dead letters."),
-        Format::Table => writeln!(
+        ListFormat::Table if ids.is_empty() => writeln!(out, "There are no dead letters."),
+        ListFormat::Table => writeln!(
             out,
             "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  MESSAGE",
             "NUMBER", "KEPT SINCE", "REASON", "QUEUED", "RECORD"
         ),
-        Format::Json => Ok(()),
+        ListFormat::Json => Ok(()),
     };
     for id in ids {
         if result.is_err() {
@@ -148,8 +148,8 @@ fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(
         }
         if let Some(stored) = letters.letter(id)? {
             result = match args.format {
-                Format::Json => json_line(&stored, out),
-                Format::Table => row(&stored, out),
+                ListFormat::Json => json_line(&stored, out),
+                ListFormat::Table => row(&stored, out),
             };
         }
     }
@@ -183,7 +183,7 @@ fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     } = Stored::read(stored.letter.line.as_bytes());
     // In JSON, a line break can occur only between tokens, where a space is equivalent.
     let record = RawValue::from_string(entry.replace(['\n', '\r'], " "));
-    let line = Line {
+    let line = JsonLetter {
         stored,
         kind,
         arrived_at: arrived,

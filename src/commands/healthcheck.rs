@@ -83,7 +83,7 @@ impl HealthcheckArgs {
 
 /// What answers at an address.
 #[derive(Debug)]
-enum Answer {
+enum Peer {
     /// A server.
     Response(reqwest::Response),
     /// A TLS server that wants a client certificate.
@@ -101,7 +101,7 @@ fn url_of(address: &str) -> String {
 }
 
 /// Sends a request over HTTP, and over TLS if the server does not speak it.
-async fn get(mut url: Url) -> Result<Answer, String> {
+async fn get(mut url: Url) -> Result<Peer, String> {
     let client = Client::builder()
         .http1_only()
         .no_proxy()
@@ -121,7 +121,7 @@ async fn get(mut url: Url) -> Result<Answer, String> {
             answer = client.get(url.clone()).send().await;
             match &answer {
                 Err(error) if cause(error).contains("CertificateRequired") => {
-                    return Ok(Answer::NeedsCertificate);
+                    return Ok(Peer::NeedsCertificate);
                 }
                 Err(error) if !error.is_connect() => {}
                 _ => break,
@@ -131,18 +131,18 @@ async fn get(mut url: Url) -> Result<Answer, String> {
             return Err(first);
         }
     }
-    answer.map(Answer::Response).map_err(|error| cause(&error))
+    answer.map(Peer::Response).map_err(|error| cause(&error))
 }
 
 /// Asks for the health; an error says why it is not known to be good.
 async fn ask(url: Url) -> Result<String, String> {
     let mut answer = match get(url).await? {
         // The server is alive: it answered.
-        Answer::NeedsCertificate => {
+        Peer::NeedsCertificate => {
             let said = "it accepts TLS only with a client certificate, which counts as healthy";
             return Ok(said.to_owned());
         }
-        Answer::Response(answer) => answer,
+        Peer::Response(answer) => answer,
     };
     match answer.status() {
         status if status.is_success() => Ok("healthy".to_owned()),

@@ -12,7 +12,7 @@ use super::open::{self, check_application, connect};
 
 /// What is known of a state file that the exporter may have open.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Look {
+pub struct Inspection {
     /// Another process has it.
     pub(crate) is_locked: bool,
     /// The bytes that it can have: those it has, and those that are free on its disk. `None` if the disk does not say.
@@ -34,9 +34,9 @@ pub struct Summary {
     pub(crate) dead_letters: u64,
 }
 
-// === impl Look ===
+// === impl Inspection ===
 
-impl Look {
+impl Inspection {
     /// Looks at a file, and creates, locks and writes another one beside it for a moment.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::dead_letters::{self, DeadLetter};
 use super::file::{OpenError, other_version};
 use super::known::{self, Known, Pruned};
-use super::labels::Labels;
+use super::labels::LabelsInUse;
 use super::open::{LedgerOptions, open};
 use super::outbox::{self, Outbox, OutboxRecord, Settled, Stored};
 use super::schema::PROGRAM_VERSION;
@@ -76,7 +76,7 @@ pub(super) struct Ledger {
     fence: i64,
     pub(super) known: Arc<Mutex<Known>>,
     /// `None` after a transaction that failed: the next one reads them again.
-    labels: Option<Labels>,
+    labels: Option<LabelsInUse>,
     outbox: Outbox,
     pub(super) size: Arc<Size>,
     pub(super) status: watch::Sender<Status>,
@@ -562,8 +562,8 @@ fn add_totals(
 }
 
 /// Reads the labels in use, and the series to publish.
-fn labels(options: &LedgerOptions, file: &Connection) -> rusqlite::Result<(Labels, Changes)> {
-    Labels::load(file, &options.actor_label, options.max_actors)
+fn labels(options: &LedgerOptions, file: &Connection) -> rusqlite::Result<(LabelsInUse, Changes)> {
+    LabelsInUse::load(file, &options.actor_label, options.max_actors)
 }
 
 /// Reads what the tail needs, without the series.

@@ -46,7 +46,7 @@ pub enum ActorPrivacy {
 
 /// The labels in use.
 #[derive(Debug)]
-pub(super) struct Labels {
+pub(super) struct LabelsInUse {
     actor_label: ActorPrivacy,
     max_actors: usize,
     /// The actors with series of their own.
@@ -86,9 +86,9 @@ impl ActorPrivacy {
     }
 }
 
-// === impl Labels ===
+// === impl LabelsInUse ===
 
-impl Labels {
+impl LabelsInUse {
     /// Deletes what was counted under labels that were made in another way, also from the bytes of the file.
     pub(super) fn begin(
         connection: &Connection,

@@ -357,7 +357,7 @@ async fn a_damaged_file_is_refused_with_the_command_that_moves_it_away_and_not_t
             format!("`mv '{path}' '{path}.old'`, and the same for its -wal"),
             "counters begin at 0, and log records that wait".to_owned(),
         ];
-        for error in [world.refused(), Look::at(&link).unwrap_err()] {
+        for error in [world.refused(), Inspection::at(&link).unwrap_err()] {
             assert!(matches!(error, OpenError::Damaged { .. }), "{case}");
             let error = error.to_string();
             assert!(words.iter().all(|words| error.contains(words)), "{error}");
@@ -408,7 +408,7 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
         let words = "is not a state file of this program; set --state.path";
         let error = world.refused();
         assert!(error.to_string().contains(words), "{error}");
-        Look::at(&path).unwrap_err();
+        Inspection::at(&path).unwrap_err();
         assert!(std::fs::read(&path).unwrap() == content);
     }
 }

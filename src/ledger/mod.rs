@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use beside::{Look, Summary};
+pub use beside::{Inspection, Summary};
 pub use commit::LedgerState;
 pub use dead_letters::{DeadLetter, DeadLetters, StoredLetter};
 pub use file::OpenError;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use super::file::{OpenError, StateFile, other_version};
-use super::labels::{ActorPrivacy, Labels};
+use super::labels::{ActorPrivacy, LabelsInUse};
 use super::outbox;
 use super::{BUSY, schema};
 use crate::util::Machine;
@@ -77,7 +77,7 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     }
     schema::configure(&connection).map_err(sqlite)?;
     check(&connection).map_err(sqlite)?;
-    Labels::begin(&connection, &options.actor_label).map_err(sqlite)?;
+    LabelsInUse::begin(&connection, &options.actor_label).map_err(sqlite)?;
     let update = "UPDATE state SET fence = ?1, base_url = ?2";
     let token = fastrand::i64(1..);
     let written = connection.execute(update, params![token, options.base_url]);

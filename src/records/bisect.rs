@@ -36,7 +36,7 @@ const OVERLOAD: Duration = Duration::from_secs(120);
 /// The state of delivery.
 #[derive(Debug)]
 pub(crate) struct Bisect {
-    step: Step,
+    choice: Choice,
     /// The maximum number of records in a request, and what it is for now.
     max: usize,
     limit: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Bisect {
 
 /// What to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum Choice {
     /// The oldest records.
     Oldest,
     /// Another record: the oldest one, the suspect, was rejected alone.
@@ -90,7 +90,7 @@ impl Bisect {
     /// Returns the state for requests of at most `max` records.
     pub(crate) fn new(max: usize) -> Self {
         Self {
-            step: Step::Oldest,
+            choice: Choice::Oldest,
             max,
             limit: max,
             patience: PATIENCE,
@@ -104,10 +104,10 @@ impl Bisect {
     /// Returns what to send: the number of oldest records that are left out, which is above 0 for a witness, and the
     /// maximum number of records.
     pub(crate) fn next(&self) -> (usize, usize) {
-        match self.step {
-            Step::Oldest => (0, self.limit),
-            Step::Witness => (self.distance, 1),
-            Step::Suspect => (0, 1),
+        match self.choice {
+            Choice::Oldest => (0, self.limit),
+            Choice::Witness => (self.distance, 1),
+            Choice::Suspect => (0, 1),
         }
     }
 
@@ -151,30 +151,30 @@ impl Bisect {
             }
             Verdict::Rejected(rejection) => rejection.reason,
         };
-        match self.step {
+        match self.choice {
             _ if reason == Reason::Timeout => {
                 self.halve(count, reason);
                 (Fate::Kept, Pause::Backoff)
             }
             _ if !reason.is_about_records() => (Fate::Kept, Pause::Backoff),
-            Step::Oldest => {
+            Choice::Oldest => {
                 self.halve(count, reason);
                 if count == 1 {
                     self.suspected.get_or_insert((1, now));
-                    self.step = Step::Witness;
+                    self.choice = Choice::Witness;
                 }
                 (Fate::Kept, Pause::None)
             }
-            Step::Witness => {
+            Choice::Witness => {
                 self.distance *= 2;
                 (Fate::Kept, Pause::Backoff)
             }
-            Step::Suspect => {
+            Choice::Suspect => {
                 let (rejections, since) = self.suspected.get_or_insert((1, now));
                 *rejections += 1;
                 let is_overload = *rejections < REJECTIONS || now - *since < OVERLOAD;
                 if reason == Reason::ServerError && is_overload {
-                    self.step = Step::Witness;
+                    self.choice = Choice::Witness;
                     let seconds = 1 << (*rejections - 2).min(5);
                     return (Fate::Kept, Pause::For(Duration::from_secs(seconds)));
                 }
@@ -188,8 +188,8 @@ impl Bisect {
 
     fn accepted(&mut self) -> Fate {
         self.partly_rejected = false;
-        if self.step == Step::Witness {
-            self.step = Step::Suspect;
+        if self.choice == Choice::Witness {
+            self.choice = Choice::Suspect;
             return Fate::Delivered;
         }
         self.oldest_changed();
@@ -202,7 +202,7 @@ impl Bisect {
     }
 
     fn begin(&mut self, distance: usize) {
-        self.step = Step::Oldest;
+        self.choice = Choice::Oldest;
         (self.distance, self.first) = (distance, distance);
     }
 

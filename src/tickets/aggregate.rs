@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 
-use super::Settings;
+use super::ScanSettings;
 use super::flow::{Counts, Flow};
 use super::ticket::Ticket;
 use super::values::{Label, LabelValues, NONE, UNKNOWN};
@@ -145,7 +145,7 @@ impl Group {
 
 impl Aggregate {
     /// Returns an empty one. `now` is the API's clock, `expected` the number of tickets to expect.
-    pub fn new(settings: &Settings, now: Timestamp, expected: u64) -> Self {
+    pub fn new(settings: &ScanSettings, now: Timestamp, expected: u64) -> Self {
         let expected = usize::try_from(expected.min(MAX_TICKETS)).unwrap_or_default();
         Self {
             snapshot: Snapshot::new(now),

@@ -25,7 +25,7 @@ pub(crate) fn organization(raw: &str) -> Option<i64> {
 
 /// `--tickets.*` and `--api.page-size`.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ScanSettings {
     /// The time between the starts of two scans.
     pub scan_interval: Duration,
     /// How long a snapshot is shown if no newer one follows.

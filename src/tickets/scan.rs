@@ -13,7 +13,7 @@ use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-use super::Settings;
+use super::ScanSettings;
 use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
 use super::ticket::Ticket;
 use crate::ledger::{LedgerError, OtherOrganization};
@@ -90,7 +90,7 @@ impl ScanError {
 /// not exist at some time during the scan.
 #[derive(Debug)]
 pub struct Scanner {
-    settings: Settings,
+    settings: ScanSettings,
     /// The organization of the state file, or that of the first tickets.
     pub(crate) organization: Option<String>,
     /// Counts repeated attempts.
@@ -108,7 +108,7 @@ pub struct Scanner {
 
 impl Scanner {
     /// Returns a scanner that counts repeated attempts in `retries`.
-    pub fn new(mut settings: Settings, retries: Counter) -> Self {
+    pub fn new(mut settings: ScanSettings, retries: Counter) -> Self {
         // One row is the overlap, the other is progress.
         settings.page_size = settings.page_size.max(2);
         Self {

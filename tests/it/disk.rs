@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orgdata_simulator::{Fields, Mark, Running, Scope};
+use orgdata_simulator::{Fields, Moment, Running, Scope};
 
 use crate::support::binary::{Exporter, Launch, Scrape, event_counts, exporter};
 use crate::support::collector_peer::Peer;
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// Waits until an exporter has counted and delivered each of the entries that arrived since, and asserts that it did so once.
-    async fn assert_complete(&self, exporter: &Exporter, since: Mark) {
+    async fn assert_complete(&self, exporter: &Exporter, since: Moment) {
         let truth = self.api.truth_of(Scope::arrived_since(since));
         let scrape = exporter.settled(truth.total).await;
         assert_eq!(scrape.events(), event_counts(&truth));

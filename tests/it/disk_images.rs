@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
-use orgdata_simulator::{Mark, Running, Scope};
+use orgdata_simulator::{Moment, Running, Scope};
 
 use crate::support::binary::{Launch, Scrape, event_counts, exporter, free_address};
 use crate::support::collector_peer::Peer;
@@ -36,7 +36,7 @@ type Disk = HashMap<&'static str, Vec<u8>>;
 struct Images {
     api: Running,
     /// What came after the first sync.
-    since: Mark,
+    since: Moment,
     launch: Launch,
     /// The ids that were delivered.
     delivered: Vec<String>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{
-    ClockSource, Config, Fault, FaultKind, Fields, KeyReading, Mark, Readings, Running, Scope,
+    ClockSource, Config, Fault, FaultKind, Fields, KeyReading, Moment, Readings, Running, Scope,
     Simulator,
 };
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ struct History {
     dir: TempDir,
     exporter: Option<Exporter>,
     /// When counting began.
-    began: Option<Mark>,
+    began: Option<Moment>,
 }
 
 // === impl History ===

@@ -9,7 +9,7 @@ use orgdata_exporter::health::Loop;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::{Changes, EventLabels, Total};
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::tickets::{Aggregate, Settings};
+use orgdata_exporter::tickets::{Aggregate, ScanSettings};
 use otlp_logs::Reason;
 
 const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
@@ -80,7 +80,7 @@ pub(crate) fn busy() -> Metrics {
     metrics.state.max_size_bytes.set(256 << 20);
     metrics.state.created(at("2026-02-01T00:00:00Z"));
 
-    let settings = Settings {
+    let settings = ScanSettings {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
         open_states: vec!["OPEN".to_owned()],

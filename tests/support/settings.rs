@@ -17,8 +17,8 @@ use orgdata_exporter::simulator::Simulator;
 use orgdata_exporter::util::ThisMachine;
 
 /// Of a client with the simulator's key, which is not held back.
-pub(crate) fn api(base_url: &str) -> api::Settings {
-    api::Settings {
+pub(crate) fn api(base_url: &str) -> api::ClientSettings {
+    api::ClientSettings {
         base_url: BaseUrl::parse(base_url).expect("a base address"),
         key: KeySource::Value("demo-key".into()),
         timeout: Duration::from_secs(10),
@@ -42,7 +42,7 @@ where
         let response = async { answer.await.map(reqwest::Response::from) };
         Box::pin(response) as Pin<Box<dyn Future<Output = _> + Send>>
     });
-    let settings = api::Settings {
+    let settings = api::ClientSettings {
         timeout,
         ..api("http://127.0.0.1:1")
     };
@@ -96,8 +96,8 @@ pub(crate) fn entry(id: u64, text: String) -> NewEntry {
 }
 
 /// Of a tail with the intervals of the flags.
-pub(crate) fn tail(page_size: u32) -> audit::Settings {
-    audit::Settings {
+pub(crate) fn tail(page_size: u32) -> audit::TailSettings {
+    audit::TailSettings {
         poll_interval: Duration::from_secs(15),
         start: audit::Start::Now,
         reread_interval: Duration::from_secs(300),

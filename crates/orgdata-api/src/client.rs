@@ -51,7 +51,7 @@ const MAX_HEADERS: usize = 512;
 
 /// The settings of a client.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClientSettings {
     /// `--api.base-url`.
     pub base_url: BaseUrl,
     /// `--api.key-file` or `ORGDATA_API_KEY`.
@@ -90,7 +90,7 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     transport: Renewed<Transport>,
-    settings: Settings,
+    settings: ClientSettings,
     budget: Budget,
     observer: Box<dyn Observer>,
 }
@@ -104,9 +104,9 @@ enum Transport {
 
 /// For tests: answers requests in this process; `None` stands for a connection that is reset.
 #[doc(hidden)]
-pub type Simulated = Arc<dyn Fn(Request) -> Answer + Send + Sync>;
+pub type Simulated = Arc<dyn Fn(Request) -> SimulatedAnswer + Send + Sync>;
 
-type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
+type SimulatedAnswer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
 
 /// Parses the body of a response with the API's clock.
 type Parse<P> = fn(String, Option<Timestamp>) -> Result<P, String>;
@@ -118,7 +118,10 @@ impl Client {
     ///
     /// # Errors
     /// Returns an error if the certificates of `ca_file` cannot be read or TLS cannot be set up.
-    pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
+    pub fn new(
+        settings: ClientSettings,
+        observer: impl Observer + 'static,
+    ) -> Result<Self, String> {
         let of = settings.clone();
         let warned = Mutex::new(Vec::new());
         let transport = Renewed::new(move || {
@@ -137,7 +140,7 @@ impl Client {
     #[doc(hidden)]
     pub fn simulated(
         answers: Simulated,
-        settings: Settings,
+        settings: ClientSettings,
         observer: impl Observer + 'static,
     ) -> Self {
         let transport = Renewed::never(Transport::Simulated(answers));
@@ -146,7 +149,7 @@ impl Client {
 
     fn with(
         transport: Renewed<Transport>,
-        settings: Settings,
+        settings: ClientSettings,
         observer: impl Observer + 'static,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -158,7 +161,7 @@ impl Client {
     }
 
     /// Returns the settings of the client.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ClientSettings {
         &self.0.settings
     }
 
@@ -401,7 +404,7 @@ fn outcome<P>(status: Option<u16>, result: &Result<P, ApiError>) -> Outcome {
 }
 
 /// Returns an HTTP client that follows no redirects, and what is wrong with its settings without preventing it.
-fn http_client(settings: &Settings) -> Result<(reqwest::Client, Vec<String>), String> {
+fn http_client(settings: &ClientSettings) -> Result<(reqwest::Client, Vec<String>), String> {
     let mut warnings = Vec::new();
     let mut builder = reqwest::Client::builder();
     if settings.base_url.is_loopback() {

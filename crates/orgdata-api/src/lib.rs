@@ -16,7 +16,7 @@ pub use backoff::Backoff;
 pub use budget::LONGEST_WAIT;
 #[doc(hidden)]
 pub use client::Simulated;
-pub use client::{Client, Observer, Settings};
+pub use client::{Client, ClientSettings, Observer};
 pub use connections::ReadFile;
 pub use error::{ApiError, FailureReason};
 pub use json::{Bounded, NumberText, Text, TextBytes};

@@ -36,4 +36,4 @@ pub use crate::fields::{Fields, NotFound};
 pub use crate::readings::{KeyReading, Readings, TimeForm, TotalCount};
 pub use crate::server::{Running, serve};
 pub use crate::sim::{Hook, RequestInfo, Requests, Simulator};
-pub use crate::truth::{Mark, Scope, Served, Truth};
+pub use crate::truth::{Moment, Scope, Served, Truth};

@@ -10,13 +10,13 @@ use crate::world::{Row, World};
 
 /// A moment in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark(u64);
+pub struct Moment(u64);
 
 /// Which entries to count or to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Only entries that arrived since then, with late ones among them.
-    pub since: Option<Mark>,
+    pub since: Option<Moment>,
     /// Also entries that were removed.
     pub removed: bool,
 }
@@ -49,7 +49,7 @@ pub struct Served {
 
 impl Scope {
     /// Returns the scope of everything that arrived since a mark, even if it was removed.
-    pub fn arrived_since(mark: Mark) -> Self {
+    pub fn arrived_since(mark: Moment) -> Self {
         Self {
             since: Some(mark),
             removed: true,
@@ -70,8 +70,8 @@ impl Scope {
 
 impl Simulator {
     /// Returns this moment in the order of arrival.
-    pub fn mark(&self) -> Mark {
-        Mark(self.state().world.next_number)
+    pub fn mark(&self) -> Moment {
+        Moment(self.state().world.next_number)
     }
 
     /// Returns numbers about all entries.

@@ -29,7 +29,7 @@ const ERROR_TIME: Duration = Duration::from_secs(1);
 
 /// An answer of any status.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// Its status.
     pub status: StatusCode,
     /// Its header fields.
@@ -100,7 +100,7 @@ async fn exchange(
     connection: &Connection,
     mut headers: HeaderMap,
     body: Bytes,
-) -> Result<Answer, reqwest::Error> {
+) -> Result<HttpAnswer, reqwest::Error> {
     // Whatever describes the body cannot be set from outside.
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     headers.remove(CONTENT_ENCODING);
@@ -124,7 +124,7 @@ async fn exchange(
         .body(body)
         .send()
         .await?;
-    let mut answer = Answer {
+    let mut answer = HttpAnswer {
         status: response.status(),
         headers: std::mem::take(response.headers_mut()),
         body: Vec::new(),
@@ -152,9 +152,9 @@ async fn read(
     Ok(())
 }
 
-// === impl Answer ===
+// === impl HttpAnswer ===
 
-impl Answer {
+impl HttpAnswer {
     /// Returns what it means.
     pub fn verdict(&self) -> Verdict {
         let status = self.status.as_u16();

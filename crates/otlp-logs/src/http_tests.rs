@@ -8,8 +8,8 @@ use crate::verdict::tests::{rejection, row};
 
 const JSON: &str = "application/json; charset=utf-8";
 
-fn answer(status: u16, kind: &'static str, body: impl Into<Vec<u8>>) -> Answer {
-    Answer {
+fn answer(status: u16, kind: &'static str, body: impl Into<Vec<u8>>) -> HttpAnswer {
+    HttpAnswer {
         status: StatusCode::from_u16(status).expect("a status"),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]),
         body: body.into(),

@@ -24,5 +24,5 @@ pub use verdict::{Reason, Rejection, Verdict, known_phrases};
 #[doc(hidden)]
 pub mod fuzz {
     pub use crate::grpc::of_answer;
-    pub use crate::http::Answer;
+    pub use crate::http::HttpAnswer;
 }

@@ -6,11 +6,11 @@ use tokio::time::timeout;
 use super::MAX_TIME;
 use super::report::Level::{Bad, Good, NotTested, Warning};
 use super::report::Line;
-use crate::ledger::{LedgerOptions, Look, OtherOrganization};
+use crate::ledger::{Inspection, LedgerOptions, OtherOrganization};
 use crate::util::{counted, shown_duration};
 
 /// What is known of the state file, or the line of one in memory or that cannot be used.
-pub(super) type State = Result<Look, Line>;
+pub(super) type State = Result<Inspection, Line>;
 
 /// Looks at the file in a thread of its own, since its disk may hang.
 pub(super) async fn look(options: &LedgerOptions) -> State {
@@ -19,7 +19,7 @@ pub(super) async fn look(options: &LedgerOptions) -> State {
         let text = "in memory, and lost when the process ends";
         return Err(line(Good, text.to_owned()));
     };
-    let look = tokio::task::spawn_blocking(move || Look::at(&path));
+    let look = tokio::task::spawn_blocking(move || Inspection::at(&path));
     match timeout(MAX_TIME, look).await {
         Ok(Ok(look)) => look.map_err(|error| line(Bad, error.to_string())),
         Ok(Err(_)) | Err(_) => Err(line(

@@ -48,7 +48,7 @@ const MIN_NANOSECONDS: i128 = 100_000_000_000_000;
 
 /// What was read of an export.
 #[derive(Debug, Default)]
-pub(super) struct Export {
+pub(super) struct ExportSummary {
     /// Records with an id or a number.
     pub(super) records: u64,
     /// Lines that are not empty.
@@ -85,7 +85,7 @@ struct Around {
 }
 
 /// The members of an object, or the attributes of OTLP, which are a list of keys and values.
-struct Members<'a>(BTreeMap<String, &'a RawValue>);
+struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 
 /// An attribute of OTLP.
 #[derive(Deserialize)]
@@ -102,9 +102,9 @@ struct Digested<R>(R, Context);
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn read(file: impl Read, mut take: impl FnMut(Record)) -> io::Result<Export> {
+pub(super) fn read(file: impl Read, mut take: impl FnMut(Record)) -> io::Result<ExportSummary> {
     let mut reader = BufReader::with_capacity(BUFFER, Digested(file, Context::new(&SHA256)));
-    let (mut export, mut line) = (Export::default(), Vec::new());
+    let (mut export, mut line) = (ExportSummary::default(), Vec::new());
     loop {
         line.clear();
         let limit = MAX_LINE as u64 + 1;
@@ -125,9 +125,9 @@ pub(super) fn read(file: impl Read, mut take: impl FnMut(Record)) -> io::Result<
     }
 }
 
-// === impl Export ===
+// === impl ExportSummary ===
 
-impl Export {
+impl ExportSummary {
     fn read(&mut self, line: &[u8], take: &mut impl FnMut(Record)) {
         let mut records = Vec::new();
         let around = Around::default();
@@ -148,9 +148,9 @@ impl Export {
     }
 }
 
-// === impl Members ===
+// === impl Fields ===
 
-impl<'a> Members<'a> {
+impl<'a> Fields<'a> {
     /// Reads them, and what else is in a list.
     fn read(json: &'a RawValue) -> (Self, Vec<&'a RawValue>) {
         if !json.get().starts_with('[') {
@@ -190,8 +190,8 @@ impl<'a> Members<'a> {
     fn stream(&self) -> Option<String> {
         let resource = || {
             let resource = RESOURCES.iter().find_map(|key| self.0.get(*key))?;
-            let resource = Members::read(resource).0;
-            let attributes = resource.0.get("attributes").map(|it| Members::read(it).0);
+            let resource = Fields::read(resource).0;
+            let attributes = resource.0.get("attributes").map(|it| Fields::read(it).0);
             attributes.unwrap_or(resource).text(STREAM)
         };
         self.text(STREAM).or_else(resource)
@@ -217,7 +217,7 @@ fn find(json: &RawValue, around: &Around, depth: u32, records: &mut Vec<Record>)
     if depth == 0 || !json.get().starts_with(['{', '[']) {
         return;
     }
-    let (members, others) = Members::read(json);
+    let (members, others) = Fields::read(json);
     let own_time = TIMES.iter().find_map(|key| time_of(members.0.get(*key)?));
     let around = Around {
         at: own_time.or(around.at),

@@ -29,10 +29,10 @@ use crate::cli::{self, ExporterSettings, Flags, values};
 use crate::ledger::{DeadLetters, EventId, OWN_ID, OpenError, Stored};
 use crate::metrics::Metrics;
 use crate::util::counted;
-use export::{Export, Record};
+use export::{ExportSummary, Record};
 use listing::Listing;
 use offline::Offline;
-use report::Report;
+use report::Output;
 use send::Sending;
 
 /// The window ends this long before the last re-read that is surely complete: records need a moment to be delivered and indexed.
@@ -115,7 +115,7 @@ struct Verify {
     client: Client,
     excluded: Excluded,
     from: Timestamp,
-    report: Report,
+    report: Output,
     dead_letters: HashMap<EventId, i64>,
     /// Older entries were there before the state file, and are not expected.
     before: Option<Timestamp>,
@@ -156,7 +156,7 @@ pub async fn run(
         _ => Box::new(File::open(&args.file).map_err(|error| unreadable(&args.file, &error))?),
     };
     if args.offline {
-        let mut report = Report::new(args.format, false);
+        let mut report = Output::new(args.format, false);
         let read = read(&report, &args.file, file, Offline::default(), Offline::take);
         let stopped = || not_compared("stopped before the end");
         let read = shutdown.run_until_cancelled(read).await;
@@ -185,12 +185,12 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 
 /// Reads the export. `take` changes the state for each record.
 async fn read<S: Send + 'static>(
-    report: &Report,
+    report: &Output,
     path: &Path,
     file: Box<dyn Read + Send>,
     mut state: S,
     take: fn(&mut S, Record),
-) -> Result<(S, Export), Failure> {
+) -> Result<(S, ExportSummary), Failure> {
     let length = path.metadata().ok().filter(|file| file.is_file());
     let template = match length {
         Some(_) => "reading the export [{bar:30}] {bytes}/{total_bytes}, {eta} left",
@@ -311,7 +311,7 @@ impl Verify {
             from: args.from.and_then(|from| from.from(now)).unwrap_or(now),
             before,
             organization: None,
-            report: Report::new(args.format, to_stderr),
+            report: Output::new(args.format, to_stderr),
             dead_letters,
             sending,
             args,
@@ -439,7 +439,7 @@ impl Verify {
         file: Box<dyn Read + Send>,
         listed: Vec<Listed>,
         window: Window,
-    ) -> Result<(Compared, Export), Failure> {
+    ) -> Result<(Compared, ExportSummary), Failure> {
         let path = &self.args.file;
         let compared = Compared {
             listed,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::export::{Export, Record};
-use super::report::Report;
+use super::export::{ExportSummary, Record};
+use super::report::Output;
 use super::{Failure, not_compared};
 use crate::audit::Entry;
 use crate::ledger::CHECKPOINT_ID;
@@ -74,7 +74,11 @@ impl Offline {
     ///
     /// # Errors
     /// If something is missing, or no record has a number.
-    pub(super) fn judge(mut self, export: &Export, report: &mut Report) -> Result<(), Failure> {
+    pub(super) fn judge(
+        mut self,
+        export: &ExportSummary,
+        report: &mut Output,
+    ) -> Result<(), Failure> {
         if self.streams.is_empty() {
             let lines = export.lines;
             return Err(not_compared(format!(
@@ -121,7 +125,7 @@ impl Offline {
 impl Stream {
     /// Prints what is wrong with it. Returns how many numbers are missing, are of different records, are of dead letters, and are repeated, and the
     /// hours without a checkpoint.
-    fn judge(&mut self, name: &str, report: &mut Report) -> [u64; 5] {
+    fn judge(&mut self, name: &str, report: &mut Output) -> [u64; 5] {
         let stream = ("stream", json!(name));
         self.numbers.sort_unstable();
         self.checkpoints.sort_unstable();

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::export::Export;
+use super::export::ExportSummary;
 use crate::commands::{ReportFormat, printed};
 use crate::metrics::build::VERSION;
 use crate::util::one_line;
@@ -24,7 +24,7 @@ const MAX_WORD: usize = 200;
 const ALWAYS_SHOWN: usize = 5;
 
 /// Prints to standard output, or to standard error if that has log records.
-pub(super) struct Report {
+pub(super) struct Output {
     format: ReportFormat,
     out: Box<dyn Write + Send>,
     /// What is going on, on a terminal.
@@ -35,9 +35,9 @@ pub(super) struct Report {
     result: io::Result<()>,
 }
 
-// === impl Report ===
+// === impl Output ===
 
-impl Report {
+impl Output {
     pub(super) fn new(format: ReportFormat, to_stderr: bool) -> Self {
         Self {
             format,
@@ -89,7 +89,7 @@ impl Report {
     pub(super) fn summary(
         &mut self,
         title: &str,
-        export: &Export,
+        export: &ExportSummary,
         fields: &[(&str, Value)],
         numbers: &[(&str, &str, u64)],
     ) -> Result<(), Failure> {

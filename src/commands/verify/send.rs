@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::report::Report;
+use super::report::Output;
 use crate::audit::{Entry, Privacy};
 use crate::ledger::{RecordKind, Stored};
 use crate::records::{Bisect, Delivery, Fate, Pause};
@@ -85,7 +85,7 @@ impl Sending {
     ///
     /// # Errors
     /// If the collector takes nothing for longer than the patience.
-    pub(super) async fn send(&mut self, report: &mut Report) -> Result<(), String> {
+    pub(super) async fn send(&mut self, report: &mut Output) -> Result<(), String> {
         // Stores like Loki reject records that are much older than the newest one of an instance, and these are older than those sent before.
         let envelope = self.delivery.envelope(&Uuid::new_v4().to_string());
         let mut bisect = Bisect::new(self.delivery.batch_size);
@@ -128,7 +128,7 @@ impl Sending {
     }
 
     /// Counts records that are accepted or rejected for good, and prints the rejected ones.
-    fn settle(&mut self, records: Vec<String>, verdict: Verdict, report: &mut Report) {
+    fn settle(&mut self, records: Vec<String>, verdict: Verdict, report: &mut Output) {
         let count = records.len() as u64;
         let (rejected, id, said) = match verdict {
             Verdict::Accepted | Verdict::Warned { .. } => {

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use run::{Outcome, history};
+use run::{Played, history};
 
 /// Seeds that failed once.
 const KEPT: &str = include_str!("seeds.txt");
@@ -43,7 +43,7 @@ fn kept() -> Vec<u64> {
 }
 
 /// Plays a history; a panic is a failure too.
-fn play(seed: u64) -> Result<Outcome, String> {
+fn play(seed: u64) -> Result<Played, String> {
     let played = std::panic::catch_unwind(|| history(seed, false));
     played.unwrap_or_else(|_| Err(format!("seed {seed}: a panic, see above")))
 }

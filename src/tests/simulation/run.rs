@@ -39,7 +39,7 @@ enum Ended {
 }
 
 /// What a history was.
-pub(super) struct Outcome {
+pub(super) struct Played {
     /// The same for the same seed.
     pub(super) trace: u64,
     pub(super) commits: u64,
@@ -47,7 +47,7 @@ pub(super) struct Outcome {
 }
 
 /// Plays the history of a seed.
-pub(super) fn history(seed: u64, prints: bool) -> Result<Outcome, String> {
+pub(super) fn history(seed: u64, prints: bool) -> Result<Played, String> {
     thread_local! {
         static DIRECTORY: RefCell<Option<tempfile::TempDir>> = const { RefCell::new(None) };
     }
@@ -89,7 +89,7 @@ pub(super) fn history(seed: u64, prints: bool) -> Result<Outcome, String> {
         result = Err(failure);
     }
     result.map_err(|error| format!("seed {seed}: {error}"))?;
-    Ok(Outcome {
+    Ok(Played {
         trace: state.trace(),
         commits: state.counts.get("commits").copied().unwrap_or(0),
         lives: state.life,
@@ -206,7 +206,7 @@ fn is_fenced(failure: &Failure) -> bool {
 }
 
 /// A client of the world's service.
-fn client(settings: api::Settings, metrics: &Metrics, world: &Arc<World>) -> Client {
+fn client(settings: api::ClientSettings, metrics: &Metrics, world: &Arc<World>) -> Client {
     Client::simulated(transport(world), settings, metrics.api.clone())
 }
 

@@ -20,7 +20,7 @@ use crate::audit::Entry;
 use crate::ledger::{EventId, LedgerHandle};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
-use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Mark, Scope, Simulator};
+use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Moment, Scope, Simulator};
 
 /// Lives of the exporter before the last one.
 const LIVES: u32 = 10;
@@ -571,7 +571,7 @@ impl World {
     }
 
     /// Takes note of new rows.
-    fn arrived(&self, state: &mut State, mark: Option<Mark>, good: bool) {
+    fn arrived(&self, state: &mut State, mark: Option<Moment>, good: bool) {
         let scope = mark.map_or(Scope::default(), Scope::arrived_since);
         let mut newest = state.rows.iter().map(|row| row.created).max();
         for entry in self.sim.entries_of(scope) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use orgdata_api::Client;
 use orgdata_exporter::simulator::Simulator;
-use orgdata_exporter::tickets::{Doubt, ScanError, Scanner, Settings, Snapshot};
+use orgdata_exporter::tickets::{Doubt, ScanError, ScanSettings, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::support::settings::in_process;
@@ -129,8 +129,8 @@ pub(crate) fn page(rows: &[String], request: Request, total: Option<u64>) -> Str
     format!(r#"{{"items":[{rows}],"limit":{limit},"offset":{offset}{total}}}"#)
 }
 
-pub(crate) fn settings(page_size: u32) -> Settings {
-    Settings {
+pub(crate) fn settings(page_size: u32) -> ScanSettings {
+    ScanSettings {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
         open_states: vec!["OPEN".to_owned()],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use orgdata_api::{KeySource, Settings};
+use orgdata_api::{ClientSettings, KeySource};
 
 use crate::peer::{NO_TICKETS, Peer, Reply, answer, head, json};
 use crate::support::{KEY, Subject, fast, settings};
@@ -138,7 +138,7 @@ async fn an_answer_that_is_not_whole_takes_a_bounded_time() {
 #[tokio::test(start_paused = true)]
 async fn without_a_key_nothing_is_sent() {
     let peer = Peer::always(json("200 OK", NO_TICKETS)).await;
-    let subject = Subject::with(Settings {
+    let subject = Subject::with(ClientSettings {
         key: KeySource::File("/no/key".into()),
         ..settings(&peer.url())
     });

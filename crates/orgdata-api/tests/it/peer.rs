@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     /// The request line and the headers.
     pub(crate) head: String,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Reply {
 /// A server on loopback; it stops when this is dropped.
 pub(crate) struct Peer {
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     task: JoinHandle<()>,
 }
 
@@ -66,9 +66,9 @@ pub(crate) const NO_TICKETS: &str = r#"{"items":[],"limit":100,"offset":0,"total
 pub(crate) const NO_ENTRIES: &str =
     r#"{"items":[],"startCursor":null,"endCursor":null,"hasPrevious":false,"hasMore":false}"#;
 
-// === impl Seen ===
+// === impl SeenRequest ===
 
-impl Seen {
+impl SeenRequest {
     /// What was asked for: the path and the query.
     pub(crate) fn target(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
@@ -90,7 +90,7 @@ impl Seen {
 impl Peer {
     /// Starts a server; the script gets each request and its number, from 1.
     pub(crate) async fn start(
-        script: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static,
+        script: impl Fn(&SeenRequest, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -123,7 +123,7 @@ impl Peer {
     }
 
     /// The requests so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().expect("not poisoned").clone()
     }
 
@@ -139,9 +139,9 @@ impl Drop for Peer {
     }
 }
 
-async fn serve<S>(mut stream: TcpStream, script: Arc<S>, log: Arc<Mutex<Vec<Seen>>>)
+async fn serve<S>(mut stream: TcpStream, script: Arc<S>, log: Arc<Mutex<Vec<SeenRequest>>>)
 where
-    S: Fn(&Seen, usize) -> Reply,
+    S: Fn(&SeenRequest, usize) -> Reply,
 {
     let mut head = Vec::new();
     let mut buffer = [0; 4096];
@@ -151,7 +151,7 @@ where
             _ => return,
         }
     }
-    let seen = Seen {
+    let seen = SeenRequest {
         head: String::from_utf8_lossy(&head).into_owned(),
     };
     let number = {

@@ -1,6 +1,6 @@
 //! Requests: the address, the query, and the key in one header only.
 
-use orgdata_api::{Filters, Settings};
+use orgdata_api::{ClientSettings, Filters};
 
 use crate::peer::{NO_TICKETS, Peer, json};
 use crate::support::{KEY, Subject, settings};
@@ -29,7 +29,7 @@ async fn the_key_is_a_header_and_nothing_else() {
 async fn filters_and_cursors_arrive_unchanged() {
     let peer = Peer::always(json("200 OK", NO_TICKETS)).await;
     let texts = |values: [&str; 2]| values.map(str::to_owned).to_vec();
-    let subject = Subject::with(Settings {
+    let subject = Subject::with(ClientSettings {
         filters: Filters {
             activity_types: texts(["A&B", "C=D"]),
             deal_ids: vec!["42".to_owned()],

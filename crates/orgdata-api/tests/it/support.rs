@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use orgdata_api::{
-    ApiError, AuditPage, BaseUrl, Client, Endpoint, FailureReason, Filters, KeySource, Observer,
-    Settings,
+    ApiError, AuditPage, BaseUrl, Client, ClientSettings, Endpoint, FailureReason, Filters,
+    KeySource, Observer,
 };
 
 /// The key of every test, long enough to be removed from messages.
@@ -31,12 +31,12 @@ pub(crate) struct Subject {
     recorder: Recorder,
 }
 
-/// Settings for an API, with a budget that is never used up.
-pub(crate) fn settings(base_url: &str) -> Settings {
+/// ClientSettings for an API, with a budget that is never used up.
+pub(crate) fn settings(base_url: &str) -> ClientSettings {
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
-    Settings {
+    ClientSettings {
         base_url: BaseUrl::parse(base_url).expect("a base address"),
         key: KeySource::Value(KEY.into()),
         timeout: Duration::from_secs(10),
@@ -92,7 +92,7 @@ impl Subject {
         Self::with(settings(base_url))
     }
 
-    pub(crate) fn with(settings: Settings) -> Self {
+    pub(crate) fn with(settings: ClientSettings) -> Self {
         let recorder = Recorder::default();
         let client = Client::new(settings, recorder.clone()).expect("a client");
         Self { client, recorder }
