@@ -12,9 +12,9 @@ use orgdata_exporter::audit;
 use orgdata_exporter::ledger::{
     self, ActorPrivacy, Disposition, EventId, NewEntry, OutboxRecord, RecordKind, Stored,
 };
+use orgdata_exporter::machine::ThisMachine;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
-use orgdata_exporter::util::ThisMachine;
 
 /// Of a client with the simulator's key, which is not held back.
 pub(crate) fn api(base_url: &str) -> api::ClientSettings {
