@@ -23,10 +23,11 @@ use crate::health::{Health, Loop};
 use crate::ledger::{
     DeadReason, LedgerError, LedgerHandle, LedgerOptions, LedgerState, OpenError, Status,
 };
+use crate::machine::blocking;
 use crate::metrics::Metrics;
 use crate::metrics::certificates::{Certificate, timestamps, validity_pem};
 use crate::records::Relay;
-use crate::util::{self, lock};
+use crate::util::lock;
 pub use failure::Failure;
 pub use scanning::scan_tickets;
 
@@ -45,12 +46,15 @@ pub struct App {
     parts: Parts,
 }
 
-/// What the loops work with. The simulation replaces the client and the sender.
+/// What the loops work with; a simulation has its own [client and sender](crate::machine).
 #[derive(Debug)]
-pub(crate) struct Parts<S = Sender> {
-    pub(crate) metrics: Metrics,
-    pub(crate) client: Client,
-    pub(crate) sender: Option<S>,
+pub struct Parts<S = Sender> {
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
+    /// The API client.
+    pub client: Client,
+    /// The way to the collector; `None` without one.
+    pub sender: Option<S>,
 }
 
 // === impl App ===
@@ -146,8 +150,11 @@ impl<S: Export + 'static> Parts<S> {
             .await
     }
 
-    /// Reads and sends with an open state file; see [`work`](Self::work).
-    pub(crate) async fn run(
+    /// Reads and sends with an open state file until `shutdown`, without a web server. `addresses` are those that the log names.
+    ///
+    /// # Errors
+    /// As [`App::run`].
+    pub async fn run(
         self,
         ledger: LedgerHandle,
         mut state: LedgerState,
@@ -250,7 +257,7 @@ async fn open(options: &LedgerOptions) -> Result<(LedgerHandle, LedgerState), Fa
     loop {
         let options = options.clone();
         // Checking a large file takes a while, in which probes are answered.
-        let opened = util::blocking(options.machine.clone(), || LedgerHandle::open(options)).await;
+        let opened = blocking(options.machine.clone(), || LedgerHandle::open(options)).await;
         match opened.map_err(|_| Failure::internal("opening the state file"))? {
             // A disk that fails now and then can look like damage.
             Err(error @ (OpenError::Sqlite { .. } | OpenError::Damaged { .. }))

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! [`app`] wires the parts and owns start and stop. [`cli`] turns flags into settings, and [`commands`] holds the other
-//! commands of the binary.
+//! commands of the binary. [`machine`] is what a simulation of the program replaces.
 
 pub use orgdata_api as api;
 pub mod app;
@@ -28,31 +28,11 @@ pub mod endpoints;
 pub mod health;
 mod landing;
 pub mod ledger;
+pub mod machine;
 pub mod metrics;
 pub mod records;
 pub mod shutdown;
 pub use orgdata_simulator as simulator;
 pub mod telemetry;
 pub mod tickets;
-pub mod util;
-
-#[cfg(test)]
-mod tests {
-    mod simulation;
-}
-
-#[cfg(test)]
-extern crate self as orgdata_exporter;
-// Shared by the unit tests and the other tests.
-#[cfg(test)]
-#[path = "../tests/support"]
-mod support {
-    #[allow(
-        dead_code,
-        unused_imports,
-        unused_macros,
-        reason = "the other tests use the rest"
-    )]
-    pub(crate) mod files;
-    pub(crate) mod settings;
-}
+mod util;

@@ -1,15 +1,11 @@
-//! Shared by all modules: the clock, locks, and the form of values in log lines; and what the API client shares with them.
+//! Shared by all modules: locks, and the form of values in log lines; and what the API client shares with them.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use humantime::FormattedDuration;
-use jiff::Timestamp;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use orgdata_api::{
@@ -30,31 +26,6 @@ pub(crate) struct Repeated<K>(HashMap<K, (u64, Instant)>);
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The clock of a process, and its threads for calls that block. A simulation passes its own.
-pub trait Machine: fmt::Debug + Send + Sync {
-    /// Returns the present.
-    fn now(&self) -> Timestamp;
-
-    /// Starts a call that blocks, such as one of SQLite. It runs to its end even if the handle is dropped.
-    fn start(self: Arc<Self>, call: Box<dyn FnOnce() + Send>) -> JoinHandle<()>;
-}
-
-/// The machine that the program runs on.
-#[derive(Debug)]
-pub struct ThisMachine;
-
-/// Makes a call that blocks, and waits for it. The error says that it panicked.
-pub(crate) async fn blocking<T: Send + 'static>(
-    machine: Arc<dyn Machine>,
-    call: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    let (sender, mut value) = oneshot::channel();
-    // It is not waited for any more if the caller was dropped.
-    let ended = machine.start(Box::new(move || drop(sender.send(call()))));
-    ended.await.map_err(|error| error.to_string())?;
-    value.try_recv().map_err(|error| error.to_string())
 }
 
 /// Returns an id for a log line.
@@ -112,18 +83,6 @@ impl<K: Eq + Hash> Repeated<K> {
 impl<K> Default for Repeated<K> {
     fn default() -> Self {
         Self(HashMap::new())
-    }
-}
-
-// === impl ThisMachine ===
-
-impl Machine for ThisMachine {
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
-    fn start(self: Arc<Self>, call: Box<dyn FnOnce() + Send>) -> JoinHandle<()> {
-        tokio::task::spawn_blocking(call)
     }
 }
 

@@ -10,7 +10,8 @@ use crate::telemetry;
 #[derive(Debug)]
 pub struct Failure {
     pub(crate) message: String,
-    pub(crate) status: u8,
+    /// The exit status.
+    pub status: u8,
 }
 
 // === impl Failure ===

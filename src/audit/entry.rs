@@ -20,7 +20,7 @@ use crate::util::shown_id;
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// Its identity: that of its id as written, or of its bytes.
-    pub(crate) id: EventId,
+    pub id: EventId,
     /// When it was created, if it has a readable time.
     pub(crate) created_at: Option<Timestamp>,
     /// The same, or the time of the entry before it in the walk.

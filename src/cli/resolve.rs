@@ -14,8 +14,8 @@ use super::flags::Flags;
 use super::values;
 use crate::audit::{Exclude, Privacy, Redact};
 use crate::ledger::{self, ActorPrivacy};
+use crate::machine::ThisMachine;
 use crate::records::{Delivery, Redaction};
-use crate::util::ThisMachine;
 use crate::{audit, tickets};
 
 /// The maximum number of dead letters that are kept.
@@ -34,7 +34,7 @@ pub struct ExporterSettings {
     /// The ticket scan; `None` if it is off.
     pub(crate) tickets: Option<tickets::ScanSettings>,
     /// The state file.
-    pub(crate) ledger: ledger::LedgerOptions,
+    pub ledger: ledger::LedgerOptions,
     /// Log records; `None` without a collector.
     pub(crate) otlp: Option<Delivery>,
     /// The web server.

@@ -15,7 +15,8 @@ use super::outbox::{OutboxRecord, Settled};
 use super::size::Size;
 use super::types::{Changes, Commit, EventId, Seen};
 use super::{LedgerError, Status};
-use crate::util::{Machine, blocking, lock};
+use crate::machine::{Machine, blocking};
+use crate::util::lock;
 
 /// A handle to the open ledger; cheap to clone. Calls run outside the runtime's threads.
 #[derive(Clone, Debug)]
@@ -228,6 +229,7 @@ impl LedgerHandle {
         let call = move || {
             inner.look();
             let mut ledger = lock(&inner.ledger);
+            inner.machine.before_use(&mut ledger.connection);
             f(&mut ledger).map_err(|error| inner.judge(error))
         };
         let called = blocking(self.inner.machine.clone(), call).await;
@@ -284,29 +286,5 @@ impl LedgerHandle {
         f: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, LedgerError> {
         self.call(move |ledger| Ok(f(&ledger.connection)?)).await
-    }
-
-    /// Reports whether no records are held back, because the file is full.
-    pub(crate) fn looks_full(&self) -> bool {
-        self.inner.size.is_full(&self.inner.status.borrow())
-    }
-
-    /// Makes the file refuse to grow, as on a full disk, or lets it grow again.
-    pub(crate) async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
-        let pages = if full { 1 } else { u32::MAX - 1 };
-        let limit = format!("PRAGMA max_page_count = {pages}");
-        self.with(move |file| file.query_row(&limit, [], |_| Ok(())))
-            .await
-    }
-
-    /// Makes every statement fail, reads too, as on a disk that fails, or lets them work again.
-    pub(crate) async fn pretend_broken(&self, broken: bool) -> Result<(), LedgerError> {
-        use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
-        let refuse = |context: AuthContext<'_>| match context.action {
-            AuthAction::Transaction { .. } => Authorization::Allow,
-            _ => Authorization::Deny,
-        };
-        self.call(move |ledger| Ok(ledger.connection.authorizer(broken.then_some(refuse))?))
-            .await
     }
 }

@@ -8,11 +8,10 @@ use jiff::Timestamp;
 use ring::hmac;
 use tokio::time::Instant;
 
-use super::ledger_tests::{DAY, World};
+use super::ledger_tests::{DAY, World, live};
 use super::*;
 use crate::metrics::audit::Total;
 use crate::metrics::exposition::Format;
-use crate::support::settings;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -100,7 +99,7 @@ fn named(activity_type: impl Into<String>, actor: impl ToString, name: Option<&s
             id: actor.to_string(),
             name: name.map(str::to_owned),
         }),
-        ..settings::entry(fastrand::u64(..), "{}".to_owned())
+        ..live(fastrand::u64(..), "{}".to_owned())
     }
 }
 

@@ -1,15 +1,16 @@
 //! The state file: bounded, used by one process, readable by the versions that may read it, and left as it is if it is damaged.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
+use crate::machine::ThisMachine;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
-use crate::support::settings;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -37,7 +38,7 @@ impl World {
         let mut settings = LedgerOptions {
             max_size: 8 * MIB,
             max_dead_letters: 100,
-            ..settings::ledger(path, "https://api.example")
+            ..options(path)
         };
         change(&mut settings);
         let mut world = Self {
@@ -188,6 +189,36 @@ impl World {
     }
 }
 
+/// As the flags have it.
+pub(crate) fn options(path: Option<PathBuf>) -> LedgerOptions {
+    LedgerOptions {
+        path,
+        max_size: 256 * MIB,
+        base_url: "https://api.example".to_owned(),
+        outbox: true,
+        actor_label: ActorPrivacy::Id,
+        max_actors: 1000,
+        max_dead_letters: 1000,
+        machine: Arc::new(ThisMachine),
+    }
+}
+
+/// A live entry of type X, created at the beginning of 1970 by nobody.
+pub(crate) fn live(id: u64, text: String) -> NewEntry {
+    NewEntry {
+        id: EventId(id),
+        created_at: Timestamp::UNIX_EPOCH,
+        disposition: Disposition::Live,
+        activity_type: Some("X".to_owned()),
+        actor: None,
+        problem: None,
+        is_uncounted: false,
+        is_unsent: false,
+        hash: None,
+        text: text.into(),
+    }
+}
+
 pub(super) fn entry(number: u64, created_at: Timestamp) -> NewEntry {
     // Every text differs, as real ones do.
     let text = format!(
@@ -202,7 +233,7 @@ pub(super) fn entry(number: u64, created_at: Timestamp) -> NewEntry {
             id: (number % 7).to_string(),
             name: None,
         }),
-        ..settings::entry(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), text)
+        ..live(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), text)
     }
 }
 

@@ -158,6 +158,6 @@ fn timestamp(micros: i64) -> Timestamp {
 #[cfg(test)]
 mod labels_tests;
 #[cfg(test)]
-mod ledger_tests;
+pub(crate) mod ledger_tests;
 #[cfg(test)]
 mod outbox_tests;

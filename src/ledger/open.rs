@@ -13,7 +13,7 @@ use super::file::{OpenError, StateFile, other_version};
 use super::labels::{ActorPrivacy, LabelsInUse};
 use super::outbox;
 use super::{BUSY, schema};
-use crate::util::Machine;
+use crate::machine::Machine;
 
 /// How the ledger is kept.
 #[derive(Clone)]

@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::ledger_tests::{MIB, World, entry, gap, json, page, raw};
 use super::*;
+use crate::machine::{Machine, ThisMachine};
 use crate::metrics::audit::Total;
-use crate::util::{Machine, ThisMachine};
 
 /// A page of one entry that cannot be counted.
 fn malformed(number: u64, raw: String) -> Commit {
@@ -343,7 +343,7 @@ async fn a_full_disk_changes_nothing_until_there_is_room() {
     let mut world = World::new();
     world.page(0, 1000).await;
     let before = format!("{:?}", world.ledger().reload().await.unwrap());
-    world.ledger().pretend_full(true).await.unwrap();
+    limit(&world, "1").await;
     let mut commit = page(1000, 1000, Timestamp::now());
     (commit.gaps, commit.duplicates) = (vec![gap("gone")], 5);
     let error = world.commit(commit).await.unwrap_err();
@@ -356,11 +356,20 @@ async fn a_full_disk_changes_nothing_until_there_is_room() {
     assert_eq!(after, before);
     // To deliver what is there takes no room.
     world.deliver(&world.batch(1000).await).await;
-    world.ledger().pretend_full(false).await.unwrap();
+    limit(&world, "4294967294").await;
     world.page(1000, 1000).await;
     world.restart();
     assert_eq!(world.drain().await, raw(1000, 2000));
     assert_eq!(world.counted(), 2000);
+}
+
+/// Limits the file to so many pages: to 1, as if its disk were full.
+async fn limit(world: &World, pages: &str) {
+    let limit = format!("PRAGMA max_page_count = {pages}");
+    let limited = world
+        .ledger()
+        .with(move |file| file.query_row(&limit, [], |_| Ok(())));
+    limited.await.unwrap();
 }
 
 /// A clock that a test sets, in seconds.

@@ -175,7 +175,7 @@ impl AuditMetrics {
     }
 
     /// Notes that the connection of a scraper has a complete response whose encoding began at `began`.
-    pub(crate) fn scraped(&self, began: Instant) {
+    pub fn scraped(&self, began: Instant) {
         lock(&self.scrapes).completed(began);
     }
 

@@ -12,8 +12,6 @@ use otlp_logs::{Connection, Given, Signal, Target, json_line, resource};
 use crate::metrics::build::VERSION;
 
 pub(crate) use bisect::{Bisect, Fate, Pause};
-#[cfg(test)]
-pub(crate) use record::{CHECKPOINT_EVENT, GAP_EVENT};
 pub use record::{Envelope, log_record};
 pub use redact::Redaction;
 pub use run::{Next, Relay};

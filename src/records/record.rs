@@ -26,10 +26,10 @@ const SCOPE: &str = "orgdata.audit";
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// The event name of a gap in the audit trail.
-pub(crate) const GAP_EVENT: &str = "orgdata.exporter.gap";
+const GAP_EVENT: &str = "orgdata.exporter.gap";
 
 /// The event name of a checkpoint.
-pub(crate) const CHECKPOINT_EVENT: &str = "orgdata.exporter.checkpoint";
+const CHECKPOINT_EVENT: &str = "orgdata.exporter.checkpoint";
 
 /// The beginning of the event names of audit entries.
 const EVENT_PREFIX: &str = "orgdata.audit.";

@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use super::super::record::log_record;
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
+use crate::ledger::ledger_tests::{live, options};
 use crate::ledger::{Commit, Disposition, NewEntry, Stored};
-use crate::support::settings;
 use crate::telemetry::captured::Captured;
 use crate::util::lock;
 
@@ -56,7 +56,7 @@ impl Outbox {
     fn new() -> Self {
         let settings = crate::ledger::LedgerOptions {
             max_dead_letters: u32::MAX,
-            ..settings::ledger(None, "http://localhost")
+            ..options(None)
         };
         let (ledger, _) = LedgerHandle::open(settings).unwrap();
         Self(ledger)
@@ -67,7 +67,7 @@ impl Outbox {
         let text = |number| format!(r#"{{"id":"{number}","type":"X"}}"#);
         let entry = |number| NewEntry {
             disposition: Disposition::Backdated,
-            ..settings::entry(number as u64, text(number))
+            ..live(number as u64, text(number))
         };
         let commit = Commit {
             entries: numbers.map(entry).collect(),

@@ -17,7 +17,8 @@ use super::ScanSettings;
 use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
 use super::ticket::Ticket;
 use crate::ledger::{LedgerError, OtherOrganization};
-use crate::util::{Machine, ThisMachine, shown_duration};
+use crate::machine::{Machine, ThisMachine};
+use crate::util::shown_duration;
 
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;

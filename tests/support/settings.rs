@@ -9,12 +9,10 @@ use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
 use orgdata_exporter::audit;
-use orgdata_exporter::ledger::{
-    self, ActorPrivacy, Disposition, EventId, NewEntry, OutboxRecord, RecordKind, Stored,
-};
+use orgdata_exporter::ledger::{self, ActorPrivacy, Disposition, EventId, NewEntry};
+use orgdata_exporter::machine::ThisMachine;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::Simulator;
-use orgdata_exporter::util::ThisMachine;
 
 /// Of a client with the simulator's key, which is not held back.
 pub(crate) fn api(base_url: &str) -> api::ClientSettings {
@@ -106,11 +104,4 @@ pub(crate) fn tail(page_size: u32) -> audit::TailSettings {
         excluded: audit::Excluded::default(),
         privacy: audit::Privacy::default(),
     }
-}
-
-/// The JSON of the audit entries among records.
-pub(crate) fn entries(records: &[OutboxRecord]) -> Vec<String> {
-    let records = records.iter().map(|record| Stored::read(&record.line));
-    let entries = records.filter(|record| record.kind == RecordKind::Entry);
-    entries.map(|record| record.entry.into_owned()).collect()
 }

@@ -102,8 +102,7 @@ enum Transport {
     Simulated(Simulated),
 }
 
-/// For tests: answers requests in this process; `None` stands for a connection that is reset.
-#[doc(hidden)]
+/// Answers requests in this process, for a simulation; `None` stands for a connection that is reset.
 pub type Simulated = Arc<dyn Fn(Request) -> SimulatedAnswer + Send + Sync>;
 
 type SimulatedAnswer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
@@ -137,7 +136,6 @@ impl Client {
     }
 
     /// Returns a client whose requests are answered in this process: the entrance for simulations.
-    #[doc(hidden)]
     pub fn simulated(
         answers: Simulated,
         settings: ClientSettings,

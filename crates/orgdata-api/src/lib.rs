@@ -14,9 +14,7 @@ mod time;
 
 pub use backoff::Backoff;
 pub use budget::LONGEST_WAIT;
-#[doc(hidden)]
-pub use client::Simulated;
-pub use client::{Client, ClientSettings, Observer};
+pub use client::{Client, ClientSettings, Observer, Simulated};
 pub use connections::ReadFile;
 pub use error::{ApiError, FailureReason};
 pub use json::{Bounded, NumberText, Text, TextBytes};

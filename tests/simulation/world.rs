@@ -3,24 +3,28 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
+use orgdata_exporter::api::Filters;
+use orgdata_exporter::audit::Entry;
+use orgdata_exporter::ledger::EventId;
+use orgdata_exporter::machine::Machine as _;
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::simulator::{
+    self, Config, Endpoint, Fault, FaultKind, Fields, Moment, Scope, Simulator,
+};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::collector::{Collector, Delivered};
-use super::disk::{Copy, Files};
+use super::disk::{Change, Copy, Files};
 use super::plan::{End, Plan, fault, one_in, spread};
+use super::support::scrape::Scrape;
 use super::truth::WAITS;
-use crate::api::Filters;
-use crate::audit::Entry;
-use crate::ledger::{EventId, LedgerHandle};
-use crate::metrics::Metrics;
-use crate::metrics::exposition::Format;
-use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Moment, Scope, Simulator};
 
 /// Lives of the exporter before the last one.
 const LIVES: u32 = 10;
@@ -38,6 +42,8 @@ pub(super) struct World {
     pub(super) done: Notify,
     /// What the exporter's clock showed when its runtime began. It is read while the state is locked.
     pub(super) clock: Mutex<Option<(Instant, Timestamp)>>,
+    /// What the exporter notices when it uses its file next. It does so while the state is locked.
+    pub(super) changes: Mutex<Vec<Change>>,
     state: Mutex<State>,
 }
 
@@ -96,7 +102,6 @@ pub(super) struct State {
     points: u64,
     pub(super) has_crashed: bool,
     pub(super) metrics: Option<Metrics>,
-    pub(super) ledger: Option<LedgerHandle>,
     /// What the last scrape of this life showed.
     pub(super) shown: BTreeMap<(String, String), u64>,
     pub(super) files: Files,
@@ -198,6 +203,7 @@ impl World {
             crashed: Notify::new(),
             done: Notify::new(),
             clock: Mutex::default(),
+            changes: Mutex::default(),
             state: Mutex::new(state),
             plan,
         };
@@ -206,7 +212,7 @@ impl World {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        crate::util::lock(&self.state)
+        lock(&self.state)
     }
 
     /// Ends the history, because something is not as it must be.
@@ -246,15 +252,16 @@ impl World {
     pub(super) fn begin_runtime(self: &Arc<Self>) {
         let mut state = self.state();
         state.began = Some(Instant::now());
-        *crate::util::lock(&self.clock) = Some((Instant::now(), state.epoch + state.begun_at));
+        *lock(&self.clock) = Some((Instant::now(), state.epoch + state.begun_at));
     }
 
     pub(super) fn end_runtime(&self) {
         let mut state = self.state();
         state.begun_at = state.now();
         state.began = None;
-        (state.metrics, state.ledger) = (None, None);
-        *crate::util::lock(&self.clock) = None;
+        state.metrics = None;
+        *lock(&self.clock) = None;
+        lock(&self.changes).clear();
     }
 
     /// Another life of the exporter begins, after the time that is returned.
@@ -276,7 +283,7 @@ impl World {
             _ => spread(rng, 1, 10_000),
         };
         if self.plan.filters && one_in(&mut state.operators, 4) {
-            let all = crate::simulator::activity_types().map(str::to_owned);
+            let all = simulator::activity_types().map(str::to_owned);
             state.filters = if state.filters.is_empty() {
                 all.collect()
             } else {
@@ -338,7 +345,7 @@ impl World {
     }
 
     /// Goes on for ever.
-    pub(super) async fn script(&self) {
+    pub(super) async fn script(self: &Arc<Self>) {
         loop {
             let wait = {
                 let state = self.state();
@@ -347,7 +354,7 @@ impl World {
                 next.saturating_sub(state.now())
             };
             sleep(wait).await;
-            let (ledger, full, broken) = {
+            let (is_running, changes) = {
                 let state = &mut *self.state();
                 self.tick(state);
                 self.heal(state);
@@ -357,14 +364,14 @@ impl World {
                         None => self.act(state),
                     }
                 }
-                let files = &mut state.files;
-                (state.ledger.clone(), files.full.take(), files.broken.take())
+                let changes = std::mem::take(&mut state.files.changes);
+                (state.metrics.is_some(), changes)
             };
-            if let (Some(ledger), Some(full)) = (&ledger, full) {
-                let _ = ledger.pretend_full(full).await;
-            }
-            if let (Some(ledger), Some(broken)) = (&ledger, broken) {
-                let _ = ledger.pretend_broken(broken).await;
+            for change in changes.into_iter().filter(|_| is_running) {
+                // It shows in a call of the disk.
+                let world = Arc::clone(self);
+                let call = move || lock(&world.changes).push(change);
+                let _ = Arc::clone(self).start(Box::new(call)).await;
             }
         }
     }
@@ -390,12 +397,12 @@ impl World {
             state.next += REST;
             self.done.notify_one();
         } else if state.now() > since + REST {
-            let failure = state.metrics.as_ref().map(|metrics| {
-                let loops = crate::health::Loop::ALL.into_iter();
-                let failure = loops.map(|which| metrics.loops.state(which).last_failure);
-                format!("{:?}", failure.collect::<Vec<_>>())
-            });
-            let failure = format!("it does not come to rest: {rest:?}; {failure:?}");
+            let scrape = state.metrics.as_ref().map(rendered);
+            let reasons = scrape
+                .iter()
+                .flat_map(|it| it.series("orgdata_last_failure_info"));
+            let reasons: Vec<_> = reasons.map(|(labels, _)| labels).collect();
+            let failure = format!("it does not come to rest: {rest:?}; {reasons:?}");
             self.fail(state, failure);
         } else {
             // Poison records that nothing else waits with look like a broken collector: another event tells them apart.
@@ -645,18 +652,14 @@ impl World {
             return;
         };
         let began = Instant::now();
-        let text = Format::OpenMetrics.encode(metrics.registry());
+        let scrape = rendered(&metrics);
         metrics.audit.scraped(began);
-        let mut shown = BTreeMap::new();
-        for line in text.unwrap().lines() {
-            let Some(rest) = line.strip_prefix("orgdata_audit_events_total{") else {
-                continue;
-            };
-            let labels: Vec<&str> = rest.split('"').collect();
-            let value = labels[4].trim_start_matches('}').trim();
-            let value: u64 = value.split(' ').next().unwrap().parse().unwrap();
-            shown.insert((labels[1].to_owned(), labels[3].to_owned()), value);
-        }
+        let shown = scrape.series("orgdata_audit_events_total");
+        let shown = shown.map(|(labels, value)| {
+            let [activity_type, actor] = labels.try_into().unwrap();
+            ((activity_type, actor), value as u64)
+        });
+        let shown: BTreeMap<_, _> = shown.collect();
         for (series, before) in &state.shown {
             if shown.get(series).is_none_or(|now| now < before) {
                 let failure = format!("{series:?} was {before} and is {:?}", shown.get(series));
@@ -689,6 +692,16 @@ impl World {
             rows: state.arrived,
         });
     }
+}
+
+/// Renders `/metrics`, as a scraper sees it.
+pub(super) fn rendered(metrics: &Metrics) -> Scrape {
+    Scrape(Format::OpenMetrics.encode(metrics.registry()).unwrap())
+}
+
+/// Locks what is still right after a panic.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns how the state file names filters for these types.

@@ -1,18 +1,20 @@
-//! What must be true: at every commit, and in the end.
+//! What must be true: at every commit, and in the end. It judges by the state file, `/metrics` and the requests, as another program could.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::error::Error;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use orgdata_exporter::audit::Start;
+use orgdata_exporter::ledger::{EventId, LedgerHandle, LedgerOptions};
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::simulator::{KeyReading, Scope, TotalCount};
 use rusqlite::Connection;
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::world::{Row, State, World};
-use crate::audit::TailState;
-use crate::ledger::{
-    DeadLetters, DeadReason, EventId, LedgerHandle, LedgerOptions, RecordKind, Stored,
-};
-use crate::metrics::audit::{EventLabels, Total};
-use crate::simulator::{KeyReading, Scope, TotalCount};
+use super::support::scrape::Scrape;
+use super::world::{Row, State, World, rendered};
 
 /// The longest time of the request of the first sync.
 const SLACK: SignedDuration = SignedDuration::from_secs(60);
@@ -21,17 +23,62 @@ const SLACK: SignedDuration = SignedDuration::from_secs(60);
 pub(super) const WAITS: &str = "records wait";
 
 type Counts = BTreeMap<(String, String), u64>;
+type Letters = (HashMap<String, String>, u64, HashSet<i64>);
 
 /// What the file holds.
 struct Held {
-    tail: TailState,
+    tail: Tail,
     created_at: Timestamp,
     counts: Counts,
+    totals: BTreeMap<String, u64>,
     known: HashSet<EventId>,
     waiting: u64,
-    gaps: u64,
-    late: u64,
+    /// The number of the last record.
+    sequence: i64,
     delivered_through: Option<Timestamp>,
+}
+
+/// What a restart of the exporter continues from, as far as it is judged by.
+#[derive(Default, Deserialize)]
+struct Tail {
+    filters: String,
+    is_synced: bool,
+    watermark: Option<Timestamp>,
+    since: Option<Timestamp>,
+    marks: Vec<Mark>,
+    has_unsettled: bool,
+    held_since: Option<Timestamp>,
+    was_empty: bool,
+    behind: Option<Behind>,
+    pass: Option<Pass>,
+    complete_through: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct Mark {
+    at: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct Behind {}
+
+#[derive(Deserialize)]
+struct Pass {
+    behind_since: Option<Timestamp>,
+}
+
+impl Tail {
+    /// Some entries are known to be missing.
+    fn is_behind(&self) -> bool {
+        let covers = |pass: &Pass| pass.behind_since.is_some();
+        self.behind.is_some() || self.pass.as_ref().is_some_and(covers)
+    }
+}
+
+impl Held {
+    fn total(&self, name: &str) -> u64 {
+        self.totals.get(name).copied().unwrap_or(0)
+    }
 }
 
 impl World {
@@ -56,8 +103,8 @@ impl World {
         }
         let what = format!(
             "commit: {} late, behind {}, pass {}",
-            held.late,
-            held.tail.behind_since().is_some(),
+            held.total("late"),
+            held.tail.is_behind(),
             held.tail.pass.is_some()
         );
         state.note(&what, held.waiting, held.known.len() as u64);
@@ -104,7 +151,13 @@ impl World {
         if !state.begun && held.tail.is_synced {
             state.begun = true;
             let first = held.tail.marks.first().ok_or("a first sync of no time")?;
-            state.history_from = self.plan.start.from(held.created_at.min(first.at));
+            let begun = held.created_at.min(first.at);
+            state.history_from = match self.plan.start {
+                Start::Now => None,
+                Start::Oldest => Some(Timestamp::MIN),
+                Start::Ago(ago) => Some(begun - ago),
+                Start::At(at) => Some(at),
+            };
             state.taken_since = held.tail.since;
             let there = state.beginnings.last().map_or(0, |begun| begun.rows);
             for row in &mut state.rows {
@@ -121,10 +174,9 @@ impl World {
         state.was_empty = held.tail.was_empty || !state.begun;
         let now = state.epoch + state.now();
         let is_long = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_mins(10);
-        let is_full = state.ledger.as_ref().is_some_and(LedgerHandle::looks_full);
-        state.has_released |= is_full || held.tail.held_since.is_some_and(is_long);
+        state.has_released |= held.tail.held_since.is_some_and(is_long);
         // After a sweep was cut, what it left out may be on a page with newer entries.
-        state.has_released |= held.tail.behind_since().is_some();
+        state.has_released |= held.tail.is_behind();
         // What a pass finds above all that is settled has older ones below it.
         state.has_released |= held.tail.pass.is_some() && held.tail.has_unsettled;
         // A restart forgets that a sweep was under way.
@@ -146,7 +198,7 @@ impl World {
             }
         }
         // What is missing lies above the newest known entry, or a sweep or a pass is to read it.
-        let is_behind = held.tail.behind_since().is_some() || state.is_mid_sweep;
+        let is_behind = held.tail.is_behind() || state.is_mid_sweep;
         if state.begun && !is_behind && self.plan.retention.is_none() {
             let rows = state.rows.iter();
             let mut rows: Vec<&Row> = rows.filter(|row| row.fate.live && row.in_order).collect();
@@ -162,11 +214,12 @@ impl World {
             }
         }
         self.check_watermarks(state, &held)?;
-        if self.plan.retention.is_none() && held.gaps > 0 {
+        let gaps = held.total("gaps");
+        if self.plan.retention.is_none() && gaps > 0 {
             return Err("a gap is reported, but nothing was lost".to_owned());
         }
         let checkpoints = state.now().as_secs() / 3600 + 2;
-        if held.waiting > 2 * state.rows.len() as u64 + held.gaps + checkpoints {
+        if held.waiting > 2 * state.rows.len() as u64 + gaps + checkpoints {
             return Err(format!("{} records wait in the outbox", held.waiting));
         }
         let bytes = state.files.bytes();
@@ -214,12 +267,11 @@ impl World {
     ) -> Result<Option<Timestamp>, String> {
         let collector = &state.collector;
         let mut newest = collector.newest;
-        if state.ledger.as_ref().is_some_and(LedgerHandle::looks_full) {
-            return Ok(newest);
-        }
         // What is sent alone may be a witness. A page leaves when its oldest entry is due, and a late one may stand beside newer ones.
         // What a collector rejects is overtaken, and a page that fails is read around entries that a poll has taken.
+        // A small file is full, and its records leave at once, as soon as two of them wait in it.
         let is_sorted = self.plan.collector_trouble == 0.0
+            && !self.plan.is_small()
             && self.plan.api_trouble == 0.0
             && self.plan.poison == 0.0
             && self.plan.readings.key == KeyReading::CreatedAt
@@ -263,17 +315,14 @@ impl World {
         let Ok(held) = held(state.files.reader()) else {
             return Err("the file cannot be read");
         };
-        let tickets = metrics.tickets.snapshot();
-        let is_scanned = tickets.is_some_and(|tickets| tickets.taken_at > state.epoch + since);
         // Late rows that the service deletes are not missed.
         let mut rows = state.rows.iter().filter(|row| row.fate.live);
         let is_read = rows.all(|row| row.fate.known || row.gone);
         let is_shown = state.shown == held.counts;
         for (is_done, what) in [
             (held.waiting == 0, WAITS),
-            (held.tail.behind_since().is_none(), "it is behind"),
+            (!held.tail.is_behind(), "it is behind"),
             (held.tail.complete_through > Some(at), "no sweep since"),
-            (is_scanned, "no ticket scan since"),
             (state.begun, "no first page"),
             (is_read, "entries are not read"),
             (is_shown, "the zero hold goes on"),
@@ -282,13 +331,19 @@ impl World {
                 return Err(what);
             }
         }
-        self.check_tickets(&metrics)
+        let scrape = rendered(&metrics);
+        let scanned = scrape.value("orgdata_tickets_snapshot_timestamp_seconds");
+        if scanned <= Some((state.epoch + since).as_duration().as_secs_f64()) {
+            return Err("no ticket scan since");
+        }
+        self.check_tickets(&scrape)
     }
 
-    fn check_tickets(&self, metrics: &crate::metrics::Metrics) -> Result<(), &'static str> {
+    fn check_tickets(&self, scrape: &Scrape) -> Result<(), &'static str> {
         let (tickets, now) = (self.sim.tickets(), self.sim.now());
-        let shown = metrics.tickets.snapshot().ok_or("no tickets")?;
-        let mut by_state: BTreeMap<(String, String), (u64, i128)> = BTreeMap::new();
+        let is_consistent = scrape.value("orgdata_tickets_snapshot_consistent");
+        let is_consistent = is_consistent.ok_or("no tickets")? == 1.0;
+        let mut by_state: BTreeMap<Vec<String>, (u64, i128)> = BTreeMap::new();
         let mut overdue: BTreeMap<String, u64> = BTreeMap::new();
         for ticket in &tickets {
             let text = |field: &str| ticket[field].as_str().unwrap_or("none").to_owned();
@@ -298,23 +353,21 @@ impl World {
                 *overdue.entry(kind.clone()).or_default() += 1;
             }
             let amount = ticket["dealAmountSum"].as_f64().unwrap_or(0.0);
-            let counted = by_state.entry((state, kind)).or_default();
+            let counted = by_state.entry(vec![state, kind]).or_default();
             *counted = (counted.0 + 1, counted.1 + (amount * 100.0).round() as i128);
         }
-        let shown_groups = shown.by_state.iter().map(|([state, kind], group)| {
-            let cents = (group.deal_amount() * 100.0).round() as i128;
-            let key = (state.to_string(), kind.to_string());
-            (key, (group.tickets, cents))
+        let amounts = scrape.series("orgdata_tickets_deal_amount");
+        let amounts: BTreeMap<_, _> = amounts.collect();
+        let shown_groups = scrape.series("orgdata_tickets").map(|(group, count)| {
+            let cents = (amounts[&group] * 100.0).round() as i128;
+            (group, (count as u64, cents))
         });
         let shown_groups: BTreeMap<_, _> = shown_groups.filter(|(_, count)| count.0 > 0).collect();
-        let times = shown.times.iter();
-        let shown_overdue = times.map(|(kind, times)| (kind.to_string(), times.overdue));
+        let shown_overdue = scrape.series("orgdata_open_tickets_overdue");
+        let shown_overdue = shown_overdue.map(|(labels, count)| (labels.concat(), count as u64));
         let shown_overdue: BTreeMap<_, _> = shown_overdue.filter(|(_, count)| *count > 0).collect();
         let certain = self.plan.readings.total_count == TotalCount::Right
             && self.plan.readings.page_cap != Some(1);
-        if shown.tickets != tickets.len() as u64 {
-            return Err("the number of tickets is wrong");
-        }
         if shown_groups != by_state {
             return Err("the groups of tickets are wrong");
         }
@@ -322,7 +375,7 @@ impl World {
         if self.plan.ahead == 0 && shown_overdue != overdue {
             return Err("the overdue tickets are wrong");
         }
-        if certain && !shown.consistent {
+        if certain && !is_consistent {
             return Err("the snapshot is not consistent");
         }
         Ok(())
@@ -332,39 +385,19 @@ impl World {
     pub(super) fn check_end(&self, settings: &LedgerOptions) -> Result<(), String> {
         let state = &mut *self.state();
         state.files.close();
-        let mut letters: HashMap<String, DeadReason> = HashMap::new();
-        let (mut gaps, mut numbers) = (0, HashSet::new());
-        let file = DeadLetters::open(&state.files.path).map_err(|error| error.to_string())?;
-        let ids = file.ids(None);
-        for id in ids.map_err(|error| error.to_string())? {
-            let stored = file.letter(id).map_err(|error| error.to_string())?;
-            let letter = stored.ok_or("a dead letter vanished")?.letter;
-            let record = Stored::read(letter.line.as_bytes());
-            let json: serde_json::Value = serde_json::from_str(&record.entry).unwrap_or_default();
-            let id = json["id"].as_str().unwrap_or_default().to_owned();
-            match record.kind {
-                RecordKind::Entry => drop(letters.insert(id, letter.reason)),
-                RecordKind::Gap => gaps += 1,
-                RecordKind::Checkpoint => {}
-            }
-            numbers.extend(record.sequence);
-        }
-        drop(file);
+        let error = |error: Box<dyn Error>| error.to_string();
+        let (letters, gaps, mut numbers) = self::letters(state.files.reader()).map_err(error)?;
         // No number of a record is missing.
-        let last = state
-            .files
-            .reader()
-            .query_row("SELECT sequence FROM state", [], |row| row.get(0));
-        let last: i64 = last.map_err(|error| error.to_string())?;
+        let held = held(state.files.reader()).map_err(error)?;
+        let last = held.sequence;
         numbers.extend(state.collector.numbers.keys());
         if let Some(number) = (1..=last).find(|number| !numbers.contains(number)) {
             return Err(format!("the record {number} of {last} is missing"));
         }
         state.files.close();
-        let (ledger, restored) =
-            LedgerHandle::open(settings.clone()).map_err(|error| error.to_string())?;
-        drop(ledger);
-        // Counters are those of the service, and a restart continues with them.
+        // It can be opened once more.
+        LedgerHandle::open(settings.clone()).map_err(|error| error.to_string())?;
+        // Counters are those of the service.
         let mut truth = Counts::new();
         let removed = Scope {
             removed: true,
@@ -378,11 +411,7 @@ impl World {
                 *truth.entry((entry.activity_type, actor)).or_default() += 1;
             }
         }
-        let counted = restored.counted.introduced.into_iter();
-        let counted: Counts = counted
-            .map(|(labels, count)| (series(labels), count))
-            .collect();
-        if counted != truth {
+        if held.counts != truth {
             let missing = state
                 .rows
                 .iter()
@@ -391,14 +420,9 @@ impl World {
             let missing: Vec<_> = missing.collect();
             return Err(format!(
                 "in the end, counted: {}; not known: {missing:?}",
-                difference(&counted, &truth)
+                difference(&held.counts, &truth)
             ));
         }
-        let total = |which| {
-            let totals = restored.counted.totals.iter();
-            let mut totals = totals.filter(|(total, _)| *total == which);
-            totals.next().map_or(0, |(_, value)| *value)
-        };
         let malformed = state.rows.iter().filter(|row| row.malformed);
         let live = malformed
             .clone()
@@ -407,13 +431,13 @@ impl World {
         let old = malformed
             .filter(|row| self.may_be_history(state, row))
             .count() as u64;
-        let counted = total(Total::Malformed);
+        let counted = held.total("malformed");
         if !(live..=live + old).contains(&counted) {
             return Err(format!(
                 "{counted} malformed, not {live} and those of {old} in the history"
             ));
         }
-        let (taken, reported) = (state.collector.gaps.len() as u64, total(Total::Gaps));
+        let (taken, reported) = (state.collector.gaps.len() as u64, held.total("gaps"));
         if taken > reported || taken + gaps < reported {
             return Err(format!(
                 "{taken} gaps are delivered, {gaps} are dead letters, but {reported} were reported"
@@ -424,12 +448,11 @@ impl World {
             |row: &&Row| row.fate.live || row.fate.only_sent || self.is_history(state, row);
         for row in state.rows.iter().filter(is_wanted) {
             let taken = state.collector.taken.contains_key(&row.id);
-            match letters.get(&row.id) {
-                Some(DeadReason::Malformed) if row.malformed => {}
-                Some(DeadReason::PartlyRejected) if state.collector.partly.contains(&row.id) => {}
-                Some(DeadReason::Rejected | DeadReason::TooLarge)
-                    if state.collector.refused.contains(&row.id) => {}
-                Some(reason) => return Err(format!("{} is a dead letter: {reason:?}", row.id)),
+            match letters.get(&row.id).map(String::as_str) {
+                Some("malformed") if row.malformed => {}
+                Some("partly_rejected") if state.collector.partly.contains(&row.id) => {}
+                Some("rejected" | "too_large") if state.collector.refused.contains(&row.id) => {}
+                Some(reason) => return Err(format!("{} is a dead letter: {reason}", row.id)),
                 // A dead letter without a type can be sent again, too.
                 None if taken => {}
                 // Not everything that the service deletes before it is read is missed (guarantees): no late row, and no history.
@@ -439,7 +462,7 @@ impl World {
                         || !row.in_order
                         || !row.fate.live
                         || self.is_hidden(state, row)
-                        || total(Total::Gaps) > 0) => {}
+                        || held.total("gaps") > 0) => {}
                 None => {
                     let (id, known, gone) = (&row.id, row.fate.known, row.gone);
                     return Err(format!("{id} is lost; known: {known}, gone: {gone}"));
@@ -479,12 +502,17 @@ impl World {
 }
 
 /// Reads the file as another process does.
-fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
+fn held(reader: &Connection) -> Result<Held, Box<dyn Error>> {
     let query = |sql| reader.prepare_cached(sql);
-    let (tail, delivered, created): (String, Option<i64>, i64) =
-        query("SELECT tail, delivered_through, created_at FROM state")?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let delivered_through = delivered.map(Timestamp::from_microsecond).transpose()?;
+    let (tail, delivered, created, sequence): (String, Option<i64>, i64, i64) =
+        query("SELECT tail, delivered_through, created_at, sequence FROM state")?
+            .query_row([], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })?;
+    let tail = match &*tail {
+        "" => Tail::default(),
+        tail => serde_json::from_str(tail)?,
+    };
     let mut counts = Counts::new();
     let mut events = query("SELECT activity_type, actor, count FROM events")?;
     let mut rows = events.query([])?;
@@ -492,6 +520,8 @@ fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
         let count: i64 = row.get(2)?;
         counts.insert((row.get(0)?, row.get(1)?), count.unsigned_abs());
     }
+    let mut totals = query("SELECT name, value FROM totals")?;
+    let totals = totals.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut known = HashSet::new();
     let mut pages = query("SELECT ids FROM pages")?;
     let mut rows = pages.query([])?;
@@ -500,35 +530,52 @@ fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
         let (ids, _) = ids.as_chunks::<8>();
         known.extend(ids.iter().map(|id| EventId(u64::from_le_bytes(*id))));
     }
-    let number = |sql| -> rusqlite::Result<u64> {
-        let number: i64 = query(sql)?.query_row([], |row| row.get(0))?;
-        Ok(number.unsigned_abs())
-    };
+    let waiting = "SELECT coalesce(sum(records - acknowledged), 0) FROM outbox";
     Ok(Held {
-        tail: TailState::from_json(&tail)?,
+        tail,
         created_at: Timestamp::from_microsecond(created)?,
         counts,
+        totals: totals.collect::<rusqlite::Result<_>>()?,
         known,
-        delivered_through,
-        waiting: number("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?,
-        gaps: number("SELECT coalesce(sum(value), 0) FROM totals WHERE name = 'gaps'")?,
-        late: number("SELECT coalesce(sum(value), 0) FROM totals WHERE name = 'late'")?,
+        waiting: query(waiting)?.query_row([], |row| row.get(0))?,
+        sequence,
+        delivered_through: delivered.map(Timestamp::from_microsecond).transpose()?,
     })
 }
 
-/// Returns what the metrics have counted.
-pub(super) fn published(metrics: &crate::metrics::Metrics) -> Counts {
-    let events = metrics.audit.events().into_iter();
-    let events = events.filter(|(_, count)| *count > 0);
-    events
-        .map(|(labels, count)| (series(labels), count))
-        .collect()
+/// Returns the ids of the entries among the dead letters with the reason of each, the number of gaps among them, and the numbers of all of them.
+fn letters(reader: &Connection) -> Result<Letters, Box<dyn Error>> {
+    let (mut entries, mut gaps, mut numbers) = (HashMap::new(), 0, HashSet::new());
+    let mut query = reader.prepare("SELECT reason, line FROM dead_letters")?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        let line: String = row.get(1)?;
+        let line: Value = serde_json::from_str(&line)?;
+        let record = &line["record"];
+        match record["kind"].as_str() {
+            Some("entry") => {
+                let id = line["entry"]["id"].as_str().unwrap_or_default();
+                entries.insert(id.to_owned(), row.get(0)?);
+            }
+            Some("gap") => gaps += 1,
+            _ => {}
+        }
+        numbers.extend(record["sequence"].as_i64());
+    }
+    Ok((entries, gaps, numbers))
 }
 
-fn series(labels: EventLabels) -> (String, String) {
-    let actor = labels.actor.map(|actor| actor.to_string());
-    let actor = actor.unwrap_or_else(|| "none".to_owned());
-    (labels.activity_type.to_string(), actor)
+/// Returns what the metrics have counted.
+fn published(metrics: &Metrics) -> Counts {
+    let events = metrics.audit.events().into_iter();
+    let events = events
+        .filter(|(_, count)| *count > 0)
+        .map(|(labels, count)| {
+            let actor = labels.actor.map(|actor| actor.to_string());
+            let actor = actor.unwrap_or_else(|| "none".to_owned());
+            ((labels.activity_type.to_string(), actor), count)
+        });
+    events.collect()
 }
 
 fn difference(found: &Counts, truth: &Counts) -> String {

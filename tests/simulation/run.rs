@@ -4,30 +4,39 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
+use humantime::format_duration;
+use orgdata_exporter::api::{self, Client, ClientSettings, Filters};
+use orgdata_exporter::app::{Failure, Parts};
+use orgdata_exporter::cli::{ExporterSettings, Flags};
+use orgdata_exporter::health::Health;
+use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions, LedgerState, OpenError};
+use orgdata_exporter::machine::Machine as _;
+use orgdata_exporter::metrics::Metrics;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::collector::Sender;
-use super::plan::{End, Plan};
+use super::plan::End;
 use super::service::transport;
+use super::support::settings;
 use super::world::World;
-use crate::api::{self, Client};
-use crate::app::{Failure, Parts};
-use crate::cli::{ExporterSettings, Flags};
-use crate::health::Health;
-use crate::ledger::LedgerHandle;
-use crate::metrics::Metrics;
-use crate::util;
 
 /// The time that the exporter may take to stop in addition to the grace period, for calls under way.
 const STOP: Duration = Duration::from_secs(2);
 
 /// The time after which an exporter that lost its file is asked to stop. It may have had nothing to write.
 const NOTICE: Duration = Duration::from_secs(600);
+
+/// The service's; nothing is ever sent there.
+const BASE_URL: &str = "http://127.0.0.1:1";
+
+/// An open state file, or why there is none.
+type Opened = Result<(LedgerHandle, LedgerState), OpenError>;
 
 /// How a life ended.
 #[derive(PartialEq)]
@@ -58,8 +67,7 @@ pub(super) fn history(seed: u64, prints: bool) -> Result<Played, String> {
         directory.path().join("state.db")
     });
     let world = World::new(seed, path.clone(), prints);
-    let mut settings = settings(&world.plan, &path);
-    settings.ledger.machine = world.clone();
+    let settings = resolved(&world, &path);
     world.state().files.remove();
     // Jitter and fencing tokens; making the directory took some of it.
     fastrand::seed(seed);
@@ -106,11 +114,8 @@ async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
         () = &mut script => {}
         () = sleep(pause) => {}
     }
-    let metrics = Metrics::new(settings.zero_hold);
-    let ledger = settings.ledger.clone();
-    let mut open = pin!(util::blocking(world.clone(), move || LedgerHandle::open(
-        ledger
-    )));
+    let metrics = Metrics::new(world.plan.zero_hold);
+    let mut open = pin!(open(world, settings.ledger.clone()));
     let opened = tokio::select! {
         biased;
         () = world.crashed.notified() => return Ended::Crash,
@@ -118,8 +123,8 @@ async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
         () = &mut script => return Ended::Crash,
     };
     let (ledger, state) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => {
+        Some(Ok(opened)) => opened,
+        Some(Err(error)) => {
             let state = &mut *world.state();
             state.note("cannot open", 0, 0);
             if state.calm_at.is_some() {
@@ -127,22 +132,14 @@ async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
             }
             return Ended::Itself;
         }
-        Err(_) => return Ended::Crash,
+        None => return Ended::Crash,
     };
-    let mut api = settings.api.clone();
-    api.filters
-        .activity_types
-        .clone_from(&world.state().filters);
-    let client = client(api, &metrics, world);
     let parts = Parts {
         metrics: metrics.clone(),
-        client,
+        client: client(world, &metrics),
         sender: Some(Sender(world.clone())),
     };
-    {
-        let state = &mut *world.state();
-        (state.metrics, state.ledger) = (Some(metrics), Some(ledger.clone()));
-    }
+    world.state().metrics = Some(metrics);
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let run = parts.run(ledger, state, settings, "", &health, &shutdown);
     let mut run = pin!(run);
@@ -184,7 +181,7 @@ async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
     let stopped = tokio::select! {
         biased;
         () = world.crashed.notified() => return Ended::Crash,
-        stopped = timeout(settings.shutdown_grace + STOP, run) => stopped,
+        stopped = timeout(world.plan.grace + STOP, run) => stopped,
         () = &mut script => return Ended::Crash,
     };
     let state = &mut *world.state();
@@ -200,49 +197,62 @@ async fn live(world: &Arc<World>, settings: &ExporterSettings) -> Ended {
     if is_done { Ended::Done } else { Ended::Itself }
 }
 
+/// Opens the state file, as a call of the disk.
+async fn open(world: &Arc<World>, options: LedgerOptions) -> Option<Opened> {
+    let (sender, mut opened) = oneshot::channel();
+    let call = move || drop(sender.send(LedgerHandle::open(options)));
+    world.clone().start(Box::new(call)).await.ok()?;
+    opened.try_recv().ok()
+}
+
+/// Returns a client of the world's service.
+fn client(world: &Arc<World>, metrics: &Metrics) -> Client {
+    let settings = ClientSettings {
+        max_requests_per_second: world.plan.requests_per_second,
+        filters: Filters {
+            activity_types: world.state().filters.clone(),
+            ..Filters::default()
+        },
+        ..settings::api(BASE_URL)
+    };
+    Client::simulated(transport(world), settings, metrics.api.clone())
+}
+
 /// Whether an exporter ended because another process opened its file.
 fn is_fenced(failure: &Failure) -> bool {
     failure.status == 3
 }
 
-/// A client of the world's service.
-fn client(settings: api::ClientSettings, metrics: &Metrics, world: &Arc<World>) -> Client {
-    Client::simulated(transport(world), settings, metrics.api.clone())
-}
-
-fn settings(plan: &Plan, path: &Path) -> ExporterSettings {
+/// Returns the settings as the flags give them, but of a file on the world's disk, which may be smaller than they allow.
+fn resolved(world: &Arc<World>, path: &Path) -> ExporterSettings {
     #[derive(clap::Parser)]
     struct Command {
         #[command(flatten)]
         flags: Flags,
     }
-    static SETTINGS: LazyLock<ExporterSettings> = LazyLock::new(|| {
-        let flags =
-            " --api.base-url=http://127.0.0.1:1 --otlp.endpoint=http://collector.example:4318";
-        let command = Command::parse_from(flags.split(' '));
-        let env = |name: &str| (name == api::KEY_VARIABLE).then(|| "demo-key".to_owned());
-        ExporterSettings::resolve(&command.flags, &env).unwrap()
-    });
-    let mut settings = SETTINGS.clone();
-    settings.ledger.path = Some(path.to_owned());
-    settings.ledger.max_size = plan.max_size;
-    settings.api.max_requests_per_second = plan.requests_per_second;
-    settings.api.timeout = Duration::from_secs(10);
-    settings.zero_hold = plan.zero_hold;
-    settings.shutdown_grace = plan.grace;
-    if let Some(audit) = &mut settings.audit {
-        audit.poll_interval = plan.poll;
-        audit.start = plan.start;
-        audit.reread_interval = plan.reread;
-        audit.reread_window = plan.window;
-        audit.page_size = plan.page_size;
-    }
-    if let Some(tickets) = &mut settings.tickets {
-        tickets.scan_interval = plan.scan;
-        tickets.page_size = plan.page_size;
-    }
-    if let Some(otlp) = &mut settings.otlp {
-        otlp.batch_size = plan.batch as usize;
-    }
+    let plan = &world.plan;
+    let shown = |time: Duration| format_duration(time).to_string();
+    let flags = [
+        ("api.base-url", BASE_URL.to_owned()),
+        ("api.page-size", plan.page_size.to_string()),
+        ("audit.start", plan.start.to_string()),
+        ("audit.poll-interval", shown(plan.poll)),
+        ("audit.reread-interval", shown(plan.reread)),
+        ("audit.reread-window", shown(plan.window)),
+        ("tickets.scan-interval", shown(plan.scan)),
+        ("state.path", path.display().to_string()),
+        ("otlp.endpoint", "http://collector.example:4318".to_owned()),
+        ("otlp.batch-size", plan.batch.to_string()),
+        ("shutdown.grace", shown(plan.grace)),
+    ];
+    let flags = flags.map(|(name, value)| format!("--{name}={value}"));
+    let command = Command::parse_from(std::iter::once(String::new()).chain(flags));
+    let env = |name: &str| (name == api::KEY_VARIABLE).then(|| "demo-key".to_owned());
+    let mut settings = ExporterSettings::resolve(&command.flags, &env).unwrap();
+    settings.ledger = LedgerOptions {
+        max_size: plan.max_size,
+        machine: world.clone(),
+        ..settings.ledger
+    };
     settings
 }

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use jiff::Timestamp;
+use orgdata_exporter::machine::Machine;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, OpenFlags};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::plan::{End, spread};
-use super::world::World;
-use crate::util::{Machine, lock};
+use super::world::{World, lock};
 
 /// Never, for a call after a crash.
 const NEVER: Duration = Duration::MAX;
@@ -35,12 +36,10 @@ pub(super) struct Files {
     pub(super) version: Option<i64>,
     pub(super) heal_at: Option<Duration>,
     slow: bool,
-    /// The file system is to be full from now on, or to have room again.
-    pub(super) full: Option<bool>,
     is_full: bool,
-    /// All statements are to fail from now on, or to work again.
-    pub(super) broken: Option<bool>,
     is_broken: bool,
+    /// What a running exporter is still to notice.
+    pub(super) changes: Vec<Change>,
     has_triggers: bool,
     /// The files before the call that was interrupted by a power cut.
     torn: Option<Copy>,
@@ -48,6 +47,35 @@ pub(super) struct Files {
     pub(super) is_taken: bool,
     /// What the file holds, as seen last.
     pub(super) counted: BTreeMap<(String, String), u64>,
+}
+
+/// A change of the disk below an open file.
+#[derive(Clone, Copy)]
+pub(super) enum Change {
+    /// The file cannot grow any more, or can again.
+    Full(bool),
+    /// Every statement fails, reads too, or works again.
+    Broken(bool),
+}
+
+impl Change {
+    /// Lets the exporter's connection notice it.
+    fn apply(self, file: &mut Connection) -> rusqlite::Result<()> {
+        match self {
+            Self::Full(is_full) => {
+                let pages = if is_full { 1 } else { u32::MAX - 1 };
+                let limit = format!("PRAGMA max_page_count = {pages}");
+                file.query_row(&limit, [], |_| Ok(()))
+            }
+            Self::Broken(is_broken) => {
+                let refuse = |context: AuthContext<'_>| match context.action {
+                    AuthAction::Transaction { .. } => Authorization::Allow,
+                    _ => Authorization::Deny,
+                };
+                file.authorizer(is_broken.then_some(refuse))
+            }
+        }
+    }
 }
 
 impl Files {
@@ -75,9 +103,15 @@ impl Files {
         }
         self.heal_at = Some(until);
         match kind % 10 {
-            0..3 => (self.full, self.is_full) = (Some(true), true),
+            0..3 => {
+                self.is_full = true;
+                self.changes.push(Change::Full(true));
+            }
             3..5 => self.slow = true,
-            5..7 => (self.broken, self.is_broken) = (Some(true), true),
+            5..7 => {
+                self.is_broken = true;
+                self.changes.push(Change::Broken(true));
+            }
             _ => {
                 let tables: Vec<&str> = TABLES.split(' ').collect();
                 let table = tables[self.rng.usize(0..tables.len())];
@@ -95,10 +129,10 @@ impl Files {
 
     pub(super) fn heal(&mut self) {
         if std::mem::take(&mut self.is_full) {
-            self.full = Some(false);
+            self.changes.push(Change::Full(false));
         }
         if std::mem::take(&mut self.is_broken) {
-            self.broken = Some(false);
+            self.changes.push(Change::Broken(false));
         }
         if std::mem::take(&mut self.has_triggers) {
             let drop = "DROP TRIGGER IF EXISTS fail_INSERT; DROP TRIGGER IF EXISTS fail_UPDATE; DROP TRIGGER IF EXISTS fail_DELETE";
@@ -180,8 +214,8 @@ impl Files {
         (self.reader, self.version, self.torn) = (None, None, None);
         self.is_taken = false;
         // Only a running exporter notices that the file system is full, or that statements fail.
-        (self.full, self.is_full) = (None, false);
-        (self.broken, self.is_broken) = (None, false);
+        self.changes.clear();
+        (self.is_full, self.is_broken) = (false, false);
     }
 
     pub(super) fn remove(&mut self) {
@@ -209,6 +243,13 @@ impl Machine for World {
             sleep(self.before()).await;
             sleep(self.make(call)).await;
         })
+    }
+
+    fn before_use(&self, file: &mut Connection) {
+        for change in lock(&self.changes).drain(..) {
+            // One that fails is undone when the disk heals, as any other.
+            let _ = change.apply(file);
+        }
     }
 }
 

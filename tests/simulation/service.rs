@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::header::DATE;
+use orgdata_exporter::api::Simulated;
+use orgdata_exporter::machine::Machine as _;
+use orgdata_exporter::simulator::{Fault, FaultKind, RetryAfter};
 use tokio::time::sleep;
 
 use super::plan::{fault, spread};
 use super::world::World;
-use crate::api::Simulated;
-use crate::simulator::{Fault, FaultKind, RetryAfter};
-use crate::util::Machine as _;
 
 /// Not a fault of the simulator: behind another fault it would wait, and make two pages in a row empty.
 const EMPTY_PAGE: &str = r#"{"items":[],"endCursor":null,"hasMore":false}"#;

@@ -14,8 +14,10 @@ use tokio::time::sleep;
 
 use super::plan::spread;
 use super::world::{State, World};
-use crate::records::{CHECKPOINT_EVENT, GAP_EVENT};
 
+/// The names of the records that are no entries.
+const GAP: &str = "orgdata.exporter.gap";
+const CHECKPOINT: &str = "orgdata.exporter.checkpoint";
 /// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -292,8 +294,8 @@ fn ids(request: ExportLogsServiceRequest) -> (Vec<String>, Vec<String>, Vec<(i64
             numbers.push((number, id.clone()));
         }
         match &*record.event_name {
-            GAP_EVENT => gaps.push(id),
-            CHECKPOINT_EVENT => {}
+            GAP => gaps.push(id),
+            CHECKPOINT => {}
             _ => entries.push(id),
         }
     }

@@ -1,16 +1,26 @@
 //! The whole exporter in one process and, for each history, in one thread: the service, the collector, the disk and the clock are simulated,
 //! and one seed decides all that happens. Every request, commit and send may fail, hang, repeat or be the last before a crash.
 //!
-//! `world.rs` is what happens, `service.rs`, `collector.rs` and `disk.rs` are what the exporter talks to, `run.rs` is its lives, and `truth.rs`
-//! says what must be true at every commit and in the end. `cargo test` plays a few histories. To play more, from a random seed or
-//! `FIRST_SEED` on, for at most `MINUTES` in `THREADS`, or one of them with its trace:
+//! `world.rs` is what happens, `service.rs`, `collector.rs` and `disk.rs` are what the exporter talks to, in the places that
+//! `orgdata_exporter::machine` lists, `run.rs` is its lives, and `truth.rs` says what must be true at every commit and in the end. `cargo test`
+//! plays a few histories. To play more, from a random seed or `FIRST_SEED` on, for at most `MINUTES` in `THREADS`, or one of them with its
+//! trace:
 //!
 //! ```text
-//! SEEDS=1000000 cargo test --locked --release --lib simulation -- --ignored --nocapture
-//! SEED=123 cargo test --locked --release --lib simulation -- --ignored --nocapture
+//! SEEDS=1000000 cargo test --locked --release --test simulation -- --ignored --nocapture
+//! SEED=123 cargo test --locked --release --test simulation -- --ignored --nocapture
 //! ```
 //!
 //! A seed that failed is kept in `seeds.txt` with what was wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+#[allow(dead_code, reason = "each test program uses what it needs")]
+#[path = "../support"]
+mod support {
+    pub(crate) mod scrape;
+    pub(crate) mod settings;
+}
 
 mod collector;
 mod disk;

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-
-use crate::audit::Start;
-use crate::simulator::{Fault, FaultKind, KeyReading, Readings, RetryAfter, TotalCount};
 use http::StatusCode;
+use orgdata_exporter::audit::Start;
+use orgdata_exporter::simulator::{Fault, FaultKind, KeyReading, Readings, RetryAfter, TotalCount};
 
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -160,10 +159,15 @@ impl Plan {
         // An empty listing has no time but that of the clock, which must not be ahead.
         plan.no_date &= plan.ahead >= 0;
         // A full file with bad records alone stays full: the tail cannot bring another one to compare them with.
-        if plan.max_size < 256 << 20 {
+        if plan.is_small() {
             plan.poison = 0.0;
         }
         plan
+    }
+
+    /// Whether the file may only be small.
+    pub(super) fn is_small(&self) -> bool {
+        self.max_size < 256 << 20
     }
 
     /// Returns how far the clock that the exporter takes for the service's is ahead, in milliseconds.
