@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
-use crate::tickets::Label;
+use crate::metrics::tickets::Label;
 use crate::util::{counted, shown_duration};
 
 /// The path of the style sheet.

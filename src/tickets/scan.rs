@@ -14,9 +14,10 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::ScanSettings;
-use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
+use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS};
 use super::ticket::Ticket;
 use crate::ledger::{LedgerError, OtherOrganization};
+use crate::metrics::tickets::Snapshot;
 use crate::util::{Machine, ThisMachine, shown_duration};
 
 /// The maximum number of times that a round reads the listing.

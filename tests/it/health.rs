@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use orgdata_exporter::app::scan_tickets;
 use orgdata_exporter::audit::Tail;
 use orgdata_exporter::health::{Health, LONGEST_ROUND, Loop, SILENCE};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::tickets::scan_tickets;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::settings::{in_process, ledger, tail};

@@ -8,13 +8,13 @@ use crate::support::files::below;
 /// `commands` and `main`, which are not listed, may import everything.
 const ALLOWED: &str = "
 util: orgdata_api
-metrics: util ledger health tickets
+metrics: util ledger health
 ledger: util
 health: util
-landing: util metrics health tickets
+landing: util metrics health
 endpoints: util metrics health landing
 audit: util metrics ledger health orgdata_api
-tickets: util ledger orgdata_api
+tickets: util metrics ledger health orgdata_api
 records: util metrics ledger health audit orgdata_api
 telemetry: util records
 cli: util metrics ledger audit tickets records telemetry orgdata_api
