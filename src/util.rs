@@ -12,9 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-pub(crate) use orgdata_api::{
-    Backoff, Endpoint, FailureReason, Observer, error_chain, labels, one_line,
-};
+pub(crate) use orgdata_api::{Backoff, Endpoint, FailureReason, Observer, error_chain, one_line};
 
 /// The maximum length of an id in a log line, in characters.
 const MAX_SHOWN_ID: usize = 64;

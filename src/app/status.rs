@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use prometheus_client::metrics::counter::Counter;
+use strum::VariantArray as _;
 use tokio::sync::watch;
 
 use crate::ledger::{DeadReason, Status};
@@ -28,7 +29,7 @@ pub(super) fn show(metrics: &Metrics, api: Option<&str>, now: &Status) {
     set(&state.commit_failures, now.commit_failures);
     set(&letters.evicted, now.evicted);
     set(&letters.replayed, now.replayed);
-    for (reason, total) in DeadReason::ALL.into_iter().zip(now.dead_lettered) {
+    for (reason, total) in DeadReason::VARIANTS.iter().copied().zip(now.dead_lettered) {
         set(&letters.total(reason), total);
     }
     letters.stored.set(now.dead_letters);

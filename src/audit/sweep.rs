@@ -25,13 +25,13 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use strum::{AsRefStr, VariantArray};
 
 use super::TailSettings;
 use super::entry::Entry;
 use super::start::Start;
 use super::state::{Behind, Mark, Pass, TailState, Trouble, Walk};
 use crate::ledger::{Disposition, EventId, EventIds, Gap, GapReason, Prune, Seen};
-use crate::util::labels;
 
 /// The number of entries that a quiet sweep requests. Fewer could be dated ahead, all of them, and hide what is below.
 const QUIET: u32 = 10;
@@ -54,14 +54,15 @@ const MAX_TROUBLE: (SignedDuration, u32) = (SignedDuration::from_hours(24), 100)
 /// A mark is noted after each such part of the window.
 const MARKS: u32 = 8;
 
-labels! {
-    /// What a request is for.
-    Task {
-        /// The next page of a sweep, or the first sync.
-        Sweep => "poll",
-        /// The next page of a pass.
-        Pass => "reread",
-    }
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr, VariantArray)]
+pub(super) enum Task {
+    /// The next page of a sweep, or the first sync.
+    #[strum(serialize = "poll")]
+    Sweep,
+    /// The next page of a pass.
+    #[strum(serialize = "reread")]
+    Pass,
 }
 
 /// A page to request.

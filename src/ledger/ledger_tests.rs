@@ -453,7 +453,7 @@ async fn each_entry_is_counted_sent_and_totalled_as_it_was_met() {
         let expected = expected.map(|what| u64::from(outcome.contains(what)));
         assert_eq!(found, expected, "{case}");
         for restarted in [false, true] {
-            for each in Total::ALL {
+            for &each in <Total as strum::VariantArray>::VARIANTS {
                 let expected = u64::from(Some(each) == total);
                 assert_eq!(world.total(each), expected, "{case} {each:?} {restarted}");
             }

@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use strum::VariantArray as _;
 
 pub use beside::{Inspection, Summary};
 pub use commit::LedgerState;
@@ -69,8 +70,8 @@ pub struct Status {
     pub(crate) delivered_through: Option<Timestamp>,
     /// Dead letters in the file.
     pub dead_letters: u64,
-    /// Records that became dead letters, in the order of [`DeadReason::ALL`].
-    pub(crate) dead_lettered: [u64; DeadReason::ALL.len()],
+    /// Records that became dead letters, in the order of [`DeadReason`]'s variants.
+    pub(crate) dead_lettered: [u64; DeadReason::VARIANTS.len()],
     /// Dead letters deleted to make room.
     pub(crate) evicted: u64,
     /// Dead letters sent again.

@@ -182,7 +182,7 @@ impl<S: Export + 'static> Relay<S> {
             loop = "otlp",
             records = count,
             duration = %shown_duration(sent.elapsed()),
-            outcome = verdict.reason().map_or("accepted", Reason::as_str),
+            outcome = verdict.reason().map_or("accepted", Into::into),
             "delivery"
         );
         let (fate, pause) = self.bisect.answered(count, &verdict, Instant::now());
@@ -296,7 +296,7 @@ impl<S: Export + 'static> Relay<S> {
                     tracing::warn!(
                         loop = "otlp",
                         records,
-                        reason = reason.as_str(),
+                        reason = reason.as_ref(),
                         error = rejection.message,
                         "the collector rejected a log record, which is now a dead letter"
                     );
@@ -332,7 +332,7 @@ impl<S: Export + 'static> Relay<S> {
     /// Returns the delay before the next attempt.
     fn hold(&mut self, rejection: &Rejection) -> Next {
         let wait = self.backoff.next(rejection.retry_after);
-        let (reason, message) = (rejection.reason.as_str(), rejection.message.as_str());
+        let (reason, message): (&str, _) = (rejection.reason.into(), &*rejection.message);
         self.loops.failure(Loop::Otlp, reason, message);
         if let Some(failures) = self.failures.should_log(reason) {
             tracing::warn!(

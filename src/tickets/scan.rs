@@ -77,7 +77,7 @@ impl ScanError {
     /// Returns the reason as a label value.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            Self::Api(error) => error.reason().as_str(),
+            Self::Api(error) => error.reason().into(),
             Self::Listing(_) => "listing",
             Self::OtherOrganization(_) => OtherOrganization::REASON,
             Self::Ledger(_) => "state_file",

@@ -47,7 +47,7 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_is_refused_is_not() {
         let both = tokio::spawn(async { tokio::join!(entries, tickets) });
         let stuck = || {
             let stuck = health.stuck().into_iter();
-            let mut stuck: Vec<_> = stuck.map(|stuck| stuck.which.as_str()).collect();
+            let mut stuck: Vec<_> = stuck.map(|stuck| stuck.which.as_ref().to_owned()).collect();
             stuck.sort_unstable();
             stuck
         };

@@ -51,7 +51,7 @@ pub(super) async fn listing(
         Endpoint::Tickets => tickets(&client, &settings, &mut organizations).await,
     };
     let line = match found {
-        Ok((level, text)) => Line::new(level, endpoint.as_str(), text),
+        Ok((level, text)) => Line::new(level, endpoint.into(), text),
         Err(error) => problem(&error, endpoint, &settings),
     };
     (line, organizations)
@@ -175,7 +175,7 @@ fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) ->
     let new_key = format!(
         "; create a key that has {} in the API's settings, under API keys, and put it into {place}, or do without: --{}.enabled=false",
         endpoint.scope(),
-        endpoint.as_str().trim_end_matches("-logs")
+        endpoint.as_ref().trim_end_matches("-logs")
     );
     let (level, advice) = match reason {
         R::Timeout | R::RateLimited => (NotTested, "; the exporter would try again"),
@@ -184,5 +184,5 @@ fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) ->
         R::Malformed | R::TooLarge => (Bad, "; check --api.base-url (give the URL before /v1)"),
         _ => (Bad, ""),
     };
-    Line::new(level, endpoint.as_str(), format!("{error}{advice}")).because(reason.as_str())
+    Line::new(level, endpoint.into(), format!("{error}{advice}")).because(reason.into())
 }

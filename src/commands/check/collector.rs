@@ -83,5 +83,5 @@ async fn send(connection: &Connection, check: &'static str, what: &str) -> Line 
         Reason::Connect | Reason::Timeout => message + &advice,
         _ => format!("{connection}: {message}{advice}"),
     };
-    Line::new(level, check, text).because(reason.as_str())
+    Line::new(level, check, text).because(reason.into())
 }
