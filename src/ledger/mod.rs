@@ -5,8 +5,9 @@
 //! consistent state, and the API replays the rest.
 //!
 //! Each file uses only those before it: `types` is what goes in and out, `schema` has the tables; `known`,
-//! `labels` and `outbox` each keep one of them with what is in memory of it; `file` is the file with its lock, `open` checks what is in it;
-//! then come `dead_letters`, `size`, and `commit` with the transaction; `beside` is for other processes, and `handle` for the rest of the program.
+//! `labels` and `outbox` each keep one of them with what is in memory of it; `file` is the file with its lock, `open` creates the tables or
+//! checks what is in it, and `beside` opens it beside a running exporter; then come `dead_letters`, `size`, and `commit` with the transaction;
+//! `handle` is for the rest of the program.
 
 mod beside;
 mod commit;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
@@ -14,8 +15,12 @@ use super::report::Line;
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::ledger::EventId;
+use crate::metrics::Metrics;
 use crate::tickets::{Aggregate, organization};
 use crate::util::counted;
+
+/// The maximum time for one request, whatever the flags allow the exporter.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The number of items on a small page.
 const FEW: u32 = 10;
@@ -38,6 +43,17 @@ const CLOCK: &str = "this machine's clock and the API's differ by more than two 
 
 /// What pages show, with its level.
 type Found = Result<(Level, String), ApiError>;
+
+/// Adds the exporter's client, which waits no longer than `check`.
+pub(super) fn with_client(
+    settings: ExporterSettings,
+) -> Result<(ExporterSettings, Client), Vec<String>> {
+    let mut api = settings.api.clone();
+    api.timeout = api.timeout.min(MAX_TIME);
+    // The observer is not read.
+    let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone());
+    Ok((settings, client.map_err(|error| vec![error])?))
+}
 
 /// Returns the line of a listing, and the organizations that its items name.
 pub(super) async fn listing(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
 
-use super::MAX_TIME;
+use super::api::MAX_TIME;
 use super::report::Level::{Bad, Good, NotTested, Warning};
 use super::report::Line;
 use crate::cli::{self, ExporterSettings};
