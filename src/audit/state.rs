@@ -119,6 +119,18 @@ pub(crate) struct Trouble {
     pub(crate) failures: u32,
 }
 
+// === impl Behind ===
+
+impl Behind {
+    /// Returns what is behind since a time, and has no edge.
+    pub(super) fn since(since: Timestamp) -> Self {
+        Self {
+            since,
+            ..Self::default()
+        }
+    }
+}
+
 // === impl TailState ===
 
 impl TailState {

@@ -251,7 +251,7 @@ async fn a_year_of_events_leaves_a_bounded_file_and_a_watermark() {
             sweep: 1,
             at: at - Duration::from_secs(7200),
             // A pass has met the entries of the day before.
-            met: [entry((u64::from(day) * 1000).saturating_sub(1), start).id]
+            listed: [entry((u64::from(day) * 1000).saturating_sub(1), start).id]
                 .into_iter()
                 .collect(),
             newest: 1000,

@@ -59,7 +59,7 @@ pub struct Prune {
     /// The time.
     pub(crate) at: Timestamp,
     /// These are kept.
-    pub(crate) met: EventIds,
+    pub(crate) listed: EventIds,
     /// So many of the newest ones are kept, too.
     pub(crate) newest: u32,
 }
