@@ -30,8 +30,8 @@ use strum::{AsRefStr, VariantArray};
 use super::TailSettings;
 use super::entry::Entry;
 use super::start::Start;
-use super::state::{Behind, Mark, Pass, TailState, Trouble, Walk};
-use crate::ledger::{Disposition, EventId, EventIds, Gap, GapReason, Prune, Seen};
+use super::state::{Behind, Mark, Pass, Place, TailState, Trouble, Walk};
+use crate::ledger::{Disposition, EventIds, Gap, GapReason, Prune, Seen};
 
 /// The number of entries that a quiet sweep requests. Fewer could be dated ahead, all of them, and hide what is below.
 const QUIET: u32 = 10;
@@ -220,11 +220,6 @@ impl WalkSettings {
         at.checked_sub(signed(self.window))
             .unwrap_or(Timestamp::MIN)
     }
-
-    /// Returns the number of entries that a quiet sweep requests.
-    fn quiet(&self) -> u32 {
-        QUIET.min(self.page_size)
-    }
 }
 
 // === impl ReadPage ===
@@ -247,24 +242,6 @@ impl ReadPage<'_> {
         let watermark = newest.map_or(self.as_of, |newest| newest.min(self.now));
         let oldest = self.times().min().filter(|_| self.has_more);
         oldest.map_or(watermark, |oldest| oldest.max(watermark))
-    }
-}
-
-// === impl Request ===
-
-impl Request {
-    /// Reports whether it is for the first page of a sweep.
-    fn begins_sweep(&self) -> bool {
-        self.task == Task::Sweep && self.before.is_none()
-    }
-}
-
-// === impl Mark ===
-
-impl Mark {
-    /// Reports whether an entry was settled by then and is not newer than that.
-    fn covers(&self, entry: &Entry<'_>) -> bool {
-        is_settled(entry, self.sweep) && entry.at <= self.at
     }
 }
 
@@ -348,7 +325,7 @@ impl Walks {
             state,
             pruned,
             sweep: None,
-            top_limit: limits.quiet(),
+            top_limit: QUIET.min(page_size),
             page_limit: page_size,
             max_limit: page_size,
             small_pages: 0,
@@ -420,8 +397,8 @@ impl Walks {
 
     /// Notes that the answer to a request was too large, and reports whether a smaller one can be requested.
     pub(super) fn too_large(&mut self, request: &Request) -> bool {
-        let min_limit = if request.begins_sweep() { 1 } else { MIN_PAGE };
-        let can_shrink = request.limit > min_limit;
+        let is_top = request.task == Task::Sweep && request.before.is_none();
+        let can_shrink = request.limit > if is_top { 1 } else { MIN_PAGE };
         if can_shrink {
             (self.max_limit, self.small_pages) = (request.limit / 2, 0);
         }
@@ -437,25 +414,21 @@ impl Walks {
             at = entry.created_at.unwrap_or(at);
             entry.at = at;
         }
-        self.top_works |= request.before.is_none();
+        let is_top = request.before.is_none();
+        self.top_works |= is_top;
         let mut step = Step::default();
         let result = match request.task {
             Task::Sweep if !self.state.is_synced => self.first_sync(page, &mut step),
-            Task::Sweep => self.sweep(page, &mut step),
-            Task::Pass => self.pass(page, &mut step),
+            Task::Sweep => self.sweep(is_top, page, &mut step),
+            Task::Pass => self.pass(is_top, page, &mut step),
         };
         match result {
             Ok(()) => self.read(request),
-            Err(Problem::Empty) => step.problem = Some(Problem::Empty),
-            Err(problem) => {
-                let cause = match problem {
-                    Problem::CursorLost => Cause::Rejected,
-                    _ => Cause::Page,
-                };
-                step = self.failed(request, cause, page.at);
-                step.problem = Some(problem);
-            }
+            Err(Problem::Empty) => {}
+            Err(Problem::CursorLost) => step = self.failed(request, Cause::Rejected, page.at),
+            Err(Problem::EndsEarly) => step = self.failed(request, Cause::Page, page.at),
         }
+        step.problem = result.err();
         self.state.has_unsettled |= !step.take.is_empty() && !step.settles;
         step.must_save |= !step.take.is_empty() || step.gap.is_some();
         step
@@ -481,8 +454,8 @@ impl Walks {
             Cause::Unreachable => request.limit,
             _ => request.limit / 2,
         };
-        if request.begins_sweep() {
-            self.top_limit = half.max(self.limits.quiet());
+        if request.task == Task::Sweep && request.before.is_none() {
+            self.top_limit = half.max(QUIET.min(self.limits.page_size));
             return step;
         }
         self.page_limit = half.max(MIN_PAGE);
@@ -516,8 +489,7 @@ impl Walks {
         };
         if is_over {
             let place = pass.trouble.as_ref().and_then(|trouble| trouble.place);
-            let message = "the API failed to return a page of the audit logs for a day; entries on it and older ones may be missing";
-            self.give_up(GapReason::Unreadable, place, message, step);
+            self.give_up(GapReason::Unreadable, place, step);
         } else if is_lost || is_stuck {
             pass.walk = Walk::default();
             self.progress_at = None;
@@ -525,15 +497,14 @@ impl Walks {
     }
 
     /// Ends a pass over what it cannot read, below an entry. Later ones end there, too.
-    fn give_up(
-        &mut self,
-        reason: GapReason,
-        last: Option<(Timestamp, EventId)>,
-        message: &str,
-        step: &mut Step,
-    ) {
-        let Some(pass) = self.state.pass.take() else {
-            return;
+    fn give_up(&mut self, reason: GapReason, last: Option<Place>, step: &mut Step) {
+        let message = match reason {
+            GapReason::TooMany => {
+                "there are more new entries than the exporter can remember; older ones may be missing"
+            }
+            _ => {
+                "the API failed to return a page of the audit logs for a day; entries on it and older ones may be missing"
+            }
         };
         let state = &mut self.state;
         step.gap = Some(Gap {
@@ -543,12 +514,11 @@ impl Walks {
             message: message.to_owned(),
         });
         state.dead_end = last.map(|(_, id)| id);
-        self.end_pass(&pass);
+        self.end_pass(step);
         if reason == GapReason::TooMany {
             // What it has not read is below the dead end.
             self.prune(step);
         }
-        step.must_save = true;
     }
 
     /// Returns the time up to which an entry may have been known once.
@@ -564,14 +534,13 @@ impl Walks {
         let watermark = page.watermark();
         let oldest = page.times().min().unwrap_or(watermark);
         let from = self.history_from(page.now, watermark);
-        for (index, entry) in page.entries.iter().enumerate() {
-            if entry.seen == Seen::Unknown {
-                let taken = match from.is_some_and(|from| entry.at >= from) {
-                    true => Disposition::Backdated,
-                    false => Disposition::Ignored,
-                };
-                step.take.push((index, taken));
-            }
+        let entries = page.entries.iter().enumerate();
+        for (index, entry) in entries.filter(|(_, entry)| entry.seen == Seen::Unknown) {
+            let taken = match from.is_some_and(|from| entry.at >= from) {
+                true => Disposition::Backdated,
+                false => Disposition::Ignored,
+            };
+            step.take.push((index, taken));
         }
         let window = self.limits.window_before(watermark);
         let mut since = oldest.max(window).min(watermark);
@@ -606,22 +575,20 @@ impl Walks {
         start.filter(|start| *start < watermark)
     }
 
-    fn sweep(&mut self, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
+    fn sweep(&mut self, is_top: bool, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
         let (watermark, needed) = (self.watermark(), self.state.needed());
         let sweep = self.sweep.get_or_insert_with(|| Sweep {
             since: page.at,
             ..Sweep::default()
         });
-        let is_top = sweep.walk.cursor.is_none();
         let is_end = sweep.walk.advance(page)?;
         if is_top {
             sweep.as_of = page.as_of;
         }
         (sweep.pages, sweep.failures) = (sweep.pages + 1, 0);
-        let taken = (sweep.walk).take(&page.entries, page.now, ANY_SWEEP, watermark, needed);
+        step.take = (sweep.walk).take(&page.entries, page.now, ANY_SWEEP, watermark, needed);
         sweep.read += page.entries.len();
-        sweep.taken += taken.len();
-        step.take = taken;
+        sweep.taken += step.take.len();
         let (has_met, since) = (sweep.walk.has_met, sweep.since);
         let is_long = sweep.pages >= self.limits.max_pages;
         // What is older than the first sync needs is no more known than what is settled.
@@ -723,10 +690,7 @@ impl Walks {
         }
     }
 
-    fn pass(&mut self, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
-        let is_top = self
-            .walk(Task::Pass)
-            .is_none_or(|walk| walk.cursor.is_none());
+    fn pass(&mut self, is_top: bool, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
         if is_top && page.is_empty() {
             return Err(Problem::Empty);
         }
@@ -743,8 +707,9 @@ impl Walks {
         let is_end = pass.walk.advance(page)?;
         self.progress_at = Some(page.at);
         pass.passes_trouble(page);
-        if let (Some(listed), Some(next)) = (&mut self.listed, pass.next) {
-            let covered = page.entries.iter().filter(|entry| next.covers(entry));
+        if let Some(listed) = &mut self.listed {
+            let entries = page.entries.iter();
+            let covered = entries.filter(|entry| is_covered(entry, pass.next));
             listed.extend(covered.map(|entry| entry.id));
         }
         // Entries that a cut sweep left out are not late.
@@ -761,20 +726,17 @@ impl Walks {
                 self.state.dead_end = page.entries.last().map(|last| last.id);
             }
         } else if page.is_full && taken.any(|disposition| disposition != Disposition::Backdated) {
-            let message = "there are more new entries than the exporter can remember; older ones may be missing";
             let last = pass.walk.last;
-            self.give_up(GapReason::TooMany, last, message, step);
+            self.give_up(GapReason::TooMany, last, step);
         }
         Ok(())
     }
 
     /// Returns the entries of a page that are above the ground, or above where an earlier pass has given up.
     fn above_ground<'p, 'e>(&self, page: &'p ReadPage<'e>) -> &'p [Entry<'e>] {
-        let TailState { mark, dead_end, .. } = &self.state;
-        let is_covered = |entry: &Entry<'_>| mark.is_some_and(|mark| mark.covers(entry));
-        let mut entries = page.entries.iter();
-        let ground = entries.position(|entry| is_covered(entry) || Some(entry.id) == *dead_end);
-        &page.entries[..ground.unwrap_or(page.entries.len())]
+        let (mark, dead_end) = (self.state.mark, self.state.dead_end);
+        let is_end = |entry: &Entry<'_>| is_covered(entry, mark) || Some(entry.id) == dead_end;
+        page.entries.split(is_end).next().unwrap_or_default()
     }
 
     /// Begins the walk of a pass at the top of the listing, the first one or another. It takes over what sweeps have left out by now: what they
@@ -788,8 +750,7 @@ impl Walks {
         (pass.as_of, pass.began_after, pass.next) = (page.as_of, state.sweeps, next);
         if let Some(behind) = state.behind.take() {
             pass.edge = pass.edge.into_iter().chain(behind.edge).min();
-            let must_meet = pass.must_meet.into_iter().chain(behind.must_meet);
-            pass.must_meet = must_meet.min();
+            pass.must_meet = pass.must_meet.into_iter().chain(behind.must_meet).min();
             pass.behind_since = pass.behind_since.or(Some(behind.since));
         }
         self.listed = Some(EventIds::default());
@@ -797,7 +758,7 @@ impl Walks {
 
     /// Ends a pass that has read everything down to its ground.
     fn complete_pass(&mut self, page: &ReadPage<'_>, step: &mut Step) {
-        let Some(pass) = self.state.pass.take() else {
+        let Some(pass) = self.end_pass(step) else {
             return;
         };
         if pass.must_meet.is_some() {
@@ -812,9 +773,7 @@ impl Walks {
         let window = self.limits.window_before(pass.as_of);
         state.since = state.since.max(state.watermark.min(Some(window)));
         state.complete_through = state.complete_through.max(Some(pass.as_of));
-        self.end_pass(&pass);
         self.prune(step);
-        step.must_save = true;
     }
 
     /// Prunes what was settled by the mark and is not listed any more.
@@ -829,14 +788,16 @@ impl Walks {
         });
     }
 
-    /// Moves the mark at the end of a pass.
-    fn end_pass(&mut self, pass: &Pass) {
+    /// Ends a pass, and moves the mark.
+    fn end_pass(&mut self, step: &mut Step) -> Option<Pass> {
         let state = &mut self.state;
+        let pass = state.pass.take()?;
         state.mark = pass.next;
         let sweep = state.mark.map_or(0, |mark| mark.sweep);
         state.marks.retain(|mark| mark.sweep > sweep);
-        let at = state.held_since.unwrap_or_default();
-        self.release(at);
+        self.release(Timestamp::UNIX_EPOCH);
+        step.must_save = true;
+        Some(pass)
     }
 }
 
@@ -884,6 +845,11 @@ impl Pass {
 /// Reports whether an entry was settled by the sweep of this number, or an earlier one.
 fn is_settled(entry: &Entry<'_>, sweep: u32) -> bool {
     matches!(entry.seen, Seen::Settled(number) if number <= sweep)
+}
+
+/// Reports whether an entry was settled by a mark, and is not newer.
+fn is_covered(entry: &Entry<'_>, mark: Option<Mark>) -> bool {
+    mark.is_some_and(|mark| is_settled(entry, mark.sweep) && entry.at <= mark.at)
 }
 
 /// Returns a duration that can be compared with the time between two timestamps.
