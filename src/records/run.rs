@@ -208,11 +208,11 @@ impl<S: Export + 'static> Relay<S> {
     async fn send(&self, request: ExportLogsServiceRequest) -> Verdict {
         self.metrics.requests.inc();
         let sender = self.sender.clone();
-        let request = async move { sender.export(request).await };
+        let export = async move { sender.export(request).await };
         // A panic in a library must not end the loop: tonic panics on a malformed `grpc-status-details-bin`.
-        let request = AbortOnDropHandle::new(tokio::spawn(request.in_current_span()));
-        let verdict = self.health.request(Loop::Otlp, request).await;
-        let verdict = verdict.unwrap_or_else(|_| {
+        let exporting = AbortOnDropHandle::new(tokio::spawn(export.in_current_span()));
+        let exported = self.health.request(Loop::Otlp, exporting).await;
+        let verdict = exported.unwrap_or_else(|_| {
             let message = "the OTLP client panicked, probably on a malformed answer";
             Verdict::Rejected(Rejection::new(Reason::Unavailable, message))
         });
