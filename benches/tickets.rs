@@ -17,7 +17,8 @@ use orgdata_exporter::api::{
     Bounded, Client, ClientSettings, KeySource, NumberText, Text, TicketPage,
 };
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::tickets::{ScanSettings, Scanner, Snapshot};
+use orgdata_exporter::metrics::tickets::Snapshot;
+use orgdata_exporter::tickets::{ScanSettings, Scanner};
 use peer::{Peer, Truth};
 use secrecy::SecretString;
 use serde::Deserialize;

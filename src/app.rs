@@ -2,16 +2,13 @@
 
 mod failure;
 mod report;
-mod scanning;
+mod status;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use exporter_web::Bound;
 use orgdata_api::Client;
 use otlp_logs::{Export, Sender};
-use prometheus_client::metrics::counter::Counter;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,23 +17,18 @@ use crate::audit::Tail;
 use crate::cli::ExporterSettings;
 use crate::endpoints;
 use crate::health::{Health, Loop};
-use crate::ledger::{
-    DeadReason, LedgerError, LedgerHandle, LedgerOptions, LedgerState, OpenError, Status,
-};
+use crate::ledger::{LedgerError, LedgerHandle, LedgerOptions, LedgerState, OpenError};
 use crate::machine::blocking;
 use crate::metrics::Metrics;
 use crate::metrics::certificates::{Certificate, timestamps, validity_pem};
 use crate::records::Relay;
+use crate::tickets::scan_tickets;
 use crate::util::lock;
 pub use failure::Failure;
-pub use scanning::scan_tickets;
 
 /// How long, and at which interval, opening the state file is retried.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The interval at which queued dead letters are looked for.
-const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// An exporter that has its ports, and is not running yet.
 #[derive(Debug)]
@@ -168,19 +160,17 @@ impl<S: Export + 'static> Parts<S> {
             client,
             sender,
         } = self;
-        let shown = ledger.status();
         let api = settings
             .audit
             .is_some()
             .then(|| settings.api.base_url.host().to_owned());
-        show_status(&metrics, api.as_deref(), &shown);
+        status::show(&metrics, api.as_deref(), &ledger.status());
         metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
         // They go on while the relay sends its last records.
         let mut followers = JoinSet::new();
-        let status = follow_status(metrics.clone(), api, ledger.watch());
-        followers.spawn(status);
+        followers.spawn(status::follow(metrics.clone(), api, ledger.watch()));
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
@@ -225,7 +215,7 @@ impl<S: Export + 'static> Parts<S> {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = replay_dead_letters(&ledger) => match never {},
+            never = ledger.replay_dead_letters() => match never {},
             error = ledger.fatal_error() => {
                 let status = if matches!(error, LedgerError::Fenced) { 3 } else { 1 };
                 outcome = Err(Failure::new(status, error.to_string()));
@@ -283,45 +273,4 @@ fn certificates(settings: &ExporterSettings, sender: Option<&Sender>) -> Vec<Cer
         certificates.push(("otlp", Box::new(validity)));
     }
     certificates
-}
-
-/// Moves queued dead letters to the outbox. Never returns.
-async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible {
-    loop {
-        if let Err(error) = ledger.replay_dead_letters().await {
-            tracing::debug!(%error, "cannot look for queued dead letters");
-        }
-        tokio::time::sleep(REPLAY_INTERVAL).await;
-    }
-}
-
-/// Shows each change of the state file in the metrics, until the file is closed.
-async fn follow_status(metrics: Metrics, api: Option<String>, mut status: watch::Receiver<Status>) {
-    while status.changed().await.is_ok() {
-        let now = status.borrow_and_update().clone();
-        show_status(&metrics, api.as_deref(), &now);
-    }
-}
-
-/// Shows the state of the file in the metrics; `api` is the host of the API, if its audit logs are read.
-fn show_status(metrics: &Metrics, api: Option<&str>, now: &Status) {
-    let (state, letters) = (&metrics.state, &metrics.dead_letters);
-    let set = |counter: &Counter, total: u64| counter.inner().store(total, Ordering::Relaxed);
-    set(&state.commits, now.commits);
-    set(&state.commit_failures, now.commit_failures);
-    set(&letters.evicted, now.evicted);
-    set(&letters.replayed, now.replayed);
-    for (reason, total) in DeadReason::ALL.into_iter().zip(now.dead_lettered) {
-        set(&letters.total(reason), total);
-    }
-    letters.stored.set(now.dead_letters);
-    state.size_bytes.set(now.size_bytes);
-    let delivered_through = now.delivered_through.filter(|_| api.is_some());
-    metrics
-        .otlp
-        .backlog(now.backlog, now.oldest, delivered_through);
-    if let (Some((id, name)), Some(api)) = (&now.organization, api) {
-        let name = name.as_deref().unwrap_or_default();
-        metrics.audit.organization(id, name, api);
-    }
 }

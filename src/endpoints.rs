@@ -141,7 +141,7 @@ async fn healthy(State(health): State<Health>) -> Response {
         return "orgdata-exporter is healthy.\n".into_response();
     }
     let lines = stuck.iter().map(|stuck| {
-        let (name, seconds) = (stuck.which.as_str(), stuck.silent.as_secs());
+        let (name, seconds) = (stuck.which.as_ref(), stuck.silent.as_secs());
         tracing::warn!(loop = name, silent = %shown_wait(stuck.silent), "the loop makes no progress");
         format!("The {name} loop has made no progress for {seconds} s.\n")
     });

@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use strum::{AsRefStr, IntoStaticStr, VariantArray};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::util::{labels, lock};
+use crate::util::lock;
 
 /// The path that answers whether the loops make progress.
 pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
@@ -28,16 +29,16 @@ pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 /// The maximum time of a request to the collector.
 pub(crate) const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
 
-labels! {
-    /// One of the exporter's loops.
-    Loop {
-        /// Reads the audit logs.
-        Audit => "audit",
-        /// Scans the tickets.
-        Tickets => "tickets",
-        /// Delivers log records.
-        Otlp => "otlp",
-    }
+/// One of the exporter's loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Loop {
+    /// Reads the audit logs.
+    Audit,
+    /// Scans the tickets.
+    Tickets,
+    /// Delivers log records.
+    Otlp,
 }
 
 /// The state behind `/-/healthy` and `/-/ready`. Clones are the same handle.
@@ -49,7 +50,7 @@ struct Inner {
     /// Cancelled when the exporter is ready.
     ready: CancellationToken,
     /// When each watched loop began what it does, and how long that may take.
-    begun: Mutex<[Option<(Instant, Duration)>; Loop::ALL.len()]>,
+    begun: Mutex<[Option<(Instant, Duration)>; Loop::VARIANTS.len()]>,
 }
 
 /// A stuck loop.
@@ -114,12 +115,12 @@ impl Health {
     /// Returns the watched loops that are stuck.
     pub fn stuck(&self) -> Vec<Stuck> {
         let begun = *lock(&self.0.begun);
-        let stuck = |which: Loop| {
+        let stuck = |&which: &Loop| {
             let (at, limit) = begun[which as usize]?;
             let silent = at.elapsed();
             (silent > limit.saturating_add(SILENCE)).then_some(Stuck { which, silent })
         };
-        Loop::ALL.into_iter().filter_map(stuck).collect()
+        Loop::VARIANTS.iter().filter_map(stuck).collect()
     }
 
     /// Reports that the settings are valid, the state file is open and the port is bound.

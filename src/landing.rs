@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, Render, html};
+use strum::VariantArray as _;
 
 use crate::health::{HEALTHY_PATH, Health, Loop, READY_PATH, Stuck};
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
-use crate::tickets::Label;
+use crate::metrics::tickets::Label;
 use crate::util::{counted, shown_duration};
 
 /// The path of the style sheet.
@@ -46,10 +47,11 @@ pub(crate) struct Landing {
 pub(crate) fn render(state: &Landing) -> String {
     let (metrics, health) = (&state.metrics, &state.health);
     let stuck = health.stuck();
-    let cards = Loop::ALL.map(|which| {
+    let cards = Loop::VARIANTS.iter().map(|&which| {
         let stuck = stuck.iter().find(|stuck| stuck.which == which);
         loop_card(which, &metrics.loops.state(which), stuck)
     });
+    let cards: Vec<_> = cards.collect();
     let any = |word| cards.iter().any(|(other, _)| *other == word);
     let is_ready = health.is_ready();
     let summary = match () {

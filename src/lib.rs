@@ -6,18 +6,19 @@
 //!     Organization Data API
 //!         │  GET /v1/audit-logs                    │  GET /v1/tickets
 //!         ▼                                        ▼
-//!       tail  ── one page ──▶ ledger             tickets ── whole snapshot ──▶ /metrics
+//!       audit ── one page ──▶ ledger             tickets ── whole snapshot ──▶ metrics
 //!                               │ one transaction per page: known ids, counters, outbox
 //!                    ┌──────────┴───────────┐
 //!                    ▼                      ▼
-//!          counters, published         relay ── batch ──▶ collector
+//!                 metrics                records ── batch ──▶ collector
 //!          after the commit            a record leaves the outbox when the collector has acknowledged it
 //!                    ▼
-//!                /metrics
+//!       endpoints: /metrics
 //! ```
 //!
-//! [`app`] wires the parts and owns start and stop. [`cli`] turns flags into settings, and [`commands`] holds the other
-//! commands of the binary. [`machine`] is what a simulation of the program replaces.
+//! [`audit`], [`tickets`] and [`records`] each have a loop, in their `run.rs`. [`app`] wires the parts and owns start and stop.
+//! [`cli`] turns flags into settings, and [`commands`] holds the other commands of the binary. [`machine`] is what a simulation of the
+//! program replaces.
 
 pub use orgdata_api as api;
 pub mod app;

@@ -8,9 +8,7 @@ use std::time::Duration;
 use humantime::FormattedDuration;
 use tokio::time::Instant;
 
-pub(crate) use orgdata_api::{
-    Backoff, Endpoint, FailureReason, Observer, error_chain, labels, one_line,
-};
+pub(crate) use orgdata_api::{Backoff, Endpoint, FailureReason, Observer, error_chain, one_line};
 
 /// The maximum length of an id in a log line, in characters.
 const MAX_SHOWN_ID: usize = 64;

@@ -64,6 +64,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) team_request: Option<TeamRequest<'a>>,
 }
 
+// A macro, because these structs differ in the name of a field.
 macro_rules! titled {
     ($(#[$doc:meta])* $name:ident, $title:ident) => {
         $(#[$doc])*

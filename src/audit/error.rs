@@ -30,7 +30,7 @@ impl TailError {
     /// Returns the reason as a label value.
     pub(super) fn reason(&self) -> &'static str {
         match self {
-            Self::Api(error) => error.reason().as_str(),
+            Self::Api(error) => error.reason().into(),
             Self::Page(_) => "page",
             Self::Ledger(_) => "state_file",
             Self::OtherOrganization(_) => OtherOrganization::REASON,

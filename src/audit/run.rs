@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::{ApiError, Backoff, Client, FailureReason};
+use strum::VariantArray as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -51,13 +52,13 @@ pub struct Tail {
     started: Instant,
     saved: Instant,
     /// When each task is due, and how long it waits after its next failure.
-    due: [Instant; Task::ALL.len()],
-    backoff: [Backoff; Task::ALL.len()],
+    due: [Instant; Task::VARIANTS.len()],
+    backoff: [Backoff; Task::VARIANTS.len()],
     /// The pass had a request since the last sweep.
     had_turn: bool,
     /// The task of the last request.
     last: Task,
-    failures: [Repeated<&'static str>; Task::ALL.len()],
+    failures: [Repeated<&'static str>; Task::VARIANTS.len()],
     /// What the API sends although the specification says otherwise.
     violations: Repeated<&'static str>,
     has_named_patterns: bool,
@@ -165,7 +166,7 @@ impl Tail {
         };
         let task = request.task;
         (self.last, self.had_turn) = (task, self.had_turn || task == Task::Pass);
-        let span = tracing::info_span!("poll", orgdata.poll = task.as_str());
+        let span = tracing::info_span!("poll", orgdata.poll = task.as_ref());
         let outcome = self.exchange(&request).instrument(span).await;
         let wait = match &outcome {
             Ok(outcome) => {
@@ -274,7 +275,7 @@ impl Tail {
         let was_behind = state.behind_since().is_some();
         let mut step = self.walks.page(request, &mut fetched.page);
         let (task, entries, new) = (request.task, fetched.page.entries.len(), step.take.len());
-        tracing::debug!(loop = "audit", task = task.as_str(), entries, new, "audit page");
+        tracing::debug!(loop = "audit", task = task.as_ref(), entries, new, "audit page");
         let problem = step.problem;
         self.apply(&fetched, &mut step, task).await?;
         if !was_synced && self.walks.state.is_synced {
@@ -366,7 +367,7 @@ impl Tail {
         self.saved = Instant::now();
         for gap in &gaps {
             tracing::error!(
-                loop = "audit", reason = gap.reason.as_str(),
+                loop = "audit", reason = gap.reason.as_ref(),
                 "gap in the audit logs: {}", gap.message
             );
         }
@@ -407,7 +408,7 @@ impl Tail {
     fn note_success(&mut self, task: Task) {
         let failures = self.failures[task as usize].clear();
         if failures > 0 {
-            tracing::info!(loop = "audit", task = task.as_str(), failures, "audit requests work again");
+            tracing::info!(loop = "audit", task = task.as_ref(), failures, "audit requests work again");
         }
         if task != Task::Sweep || !self.walks.state.is_synced {
             return;
@@ -436,7 +437,7 @@ impl Tail {
         };
         let retry_in = shown_wait(wait);
         if is_disk {
-            tracing::warn!(loop = "audit", task = task.as_str(), failures, %retry_in, "{error}");
+            tracing::warn!(loop = "audit", task = task.as_ref(), failures, %retry_in, "{error}");
             return;
         }
         let is_new = loops.state(Loop::Audit).last_success.is_none();
@@ -446,7 +447,7 @@ impl Tail {
         };
         let must_act = is_new || api.is_some_and(|error| !error.is_transient());
         tracing::warn!(
-            loop = "audit", task = task.as_str(), failures, %error,
+            loop = "audit", task = task.as_ref(), failures, %error,
             status = api.and_then(ApiError::status), %retry_in,
             "audit request failed{}", advice(must_act)
         );

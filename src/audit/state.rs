@@ -63,6 +63,9 @@ pub(crate) struct Behind {
     pub(crate) must_meet: Option<u32>,
 }
 
+/// A place in the listing: the time and the id of the entry there.
+pub(super) type Place = (Timestamp, EventId);
+
 /// Where a walk is in the listing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -76,7 +79,7 @@ pub(crate) struct Walk {
     /// Since when the listing has ended here with an empty page although the page before said that there is more.
     pub(crate) doubted_since: Option<Timestamp>,
     /// The last entry that it met.
-    pub(crate) last: Option<(Timestamp, EventId)>,
+    pub(crate) last: Option<Place>,
     /// It has met the reference: unknown entries below it are late.
     pub(crate) has_met: bool,
     /// The number of unknown entries in a row that were older than it needs.
@@ -112,11 +115,23 @@ pub(crate) struct Pass {
 #[serde(default)]
 pub(crate) struct Trouble {
     /// The entry above it.
-    pub(crate) place: Option<(Timestamp, EventId)>,
+    pub(crate) place: Option<Place>,
     /// Since when, by this machine's clock.
     pub(crate) since: Timestamp,
     /// The number of failures since then.
     pub(crate) failures: u32,
+}
+
+// === impl Behind ===
+
+impl Behind {
+    /// Returns what is behind since a time, and has no edge.
+    pub(super) fn since(since: Timestamp) -> Self {
+        Self {
+            since,
+            ..Self::default()
+        }
+    }
 }
 
 // === impl TailState ===

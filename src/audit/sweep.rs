@@ -25,13 +25,13 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use strum::{AsRefStr, VariantArray};
 
 use super::TailSettings;
 use super::entry::Entry;
 use super::start::Start;
-use super::state::{Behind, Mark, Pass, TailState, Trouble, Walk};
-use crate::ledger::{Disposition, EventId, EventIds, Gap, GapReason, Prune, Seen};
-use crate::util::labels;
+use super::state::{Behind, Mark, Pass, Place, TailState, Trouble, Walk};
+use crate::ledger::{Disposition, EventIds, Gap, GapReason, Prune, Seen};
 
 /// The number of entries that a quiet sweep requests. Fewer could be dated ahead, all of them, and hide what is below.
 const QUIET: u32 = 10;
@@ -53,15 +53,18 @@ const DOUBT: SignedDuration = SignedDuration::from_mins(1);
 const MAX_TROUBLE: (SignedDuration, u32) = (SignedDuration::from_hours(24), 100);
 /// A mark is noted after each such part of the window.
 const MARKS: u32 = 8;
+/// Whichever sweep has settled an entry, its number is at most this one.
+const ANY_SWEEP: u32 = u32::MAX;
 
-labels! {
-    /// What a request is for.
-    Task {
-        /// The next page of a sweep, or the first sync.
-        Sweep => "poll",
-        /// The next page of a pass.
-        Pass => "reread",
-    }
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr, VariantArray)]
+pub(super) enum Task {
+    /// The next page of a sweep, or the first sync.
+    #[strum(serialize = "poll")]
+    Sweep,
+    /// The next page of a pass.
+    #[strum(serialize = "reread")]
+    Pass,
 }
 
 /// A page to request.
@@ -179,8 +182,8 @@ pub(super) struct Walks {
     top_works: bool,
     /// When the pass read a page last, by this machine's clock.
     progress_at: Option<Timestamp>,
-    /// What the walk of the pass has met of what the next mark covers; `None` if another process began it.
-    met: Option<EventIds>,
+    /// What the walk of the pass has read of what the next mark covers; `None` if another process began it.
+    listed: Option<EventIds>,
 }
 
 /// A sweep: from the top of the listing down to what is settled.
@@ -189,8 +192,8 @@ struct Sweep {
     walk: Walk,
     pages: u32,
     failures: u32,
-    /// The number of entries that it has met, and taken.
-    met: usize,
+    /// The number of entries that it has read, and taken.
+    read: usize,
     taken: usize,
     since: Timestamp,
     as_of: Timestamp,
@@ -214,13 +217,8 @@ impl WalkSettings {
 
     /// Returns when the re-read window begins that ends at this time.
     fn window_before(&self, at: Timestamp) -> Timestamp {
-        let window = SignedDuration::try_from(self.window).unwrap_or(SignedDuration::MAX);
-        at.checked_sub(window).unwrap_or(Timestamp::MIN)
-    }
-
-    /// Returns the number of entries that a quiet sweep requests.
-    fn quiet(&self) -> u32 {
-        QUIET.min(self.page_size)
+        at.checked_sub(signed(self.window))
+            .unwrap_or(Timestamp::MIN)
     }
 }
 
@@ -235,6 +233,15 @@ impl ReadPage<'_> {
     /// Returns the times of its entries.
     fn times(&self) -> impl Iterator<Item = Timestamp> {
         self.entries.iter().map(|entry| entry.at)
+    }
+
+    /// Returns the watermark of a first sync that reads this page: its newest time, not later than now. If the whole page is, although there is
+    /// more below it, the clock is wrong. What comes after an empty listing may be of the same second.
+    fn watermark(&self) -> Timestamp {
+        let newest = self.times().max();
+        let watermark = newest.map_or(self.as_of, |newest| newest.min(self.now));
+        let oldest = self.times().min().filter(|_| self.has_more);
+        oldest.map_or(watermark, |oldest| oldest.max(watermark))
     }
 }
 
@@ -265,18 +272,19 @@ impl Walk {
         Ok(is_end)
     }
 
-    /// Takes what is unknown. Above the reference it is live, and below it late if it is not older than needed; what may have been known once
-    /// is not counted.
+    /// Takes what is unknown. Above the reference, which this sweep or an earlier one has settled, it is live, and below it late if it is not
+    /// older than needed; what may have been known once is not counted.
     fn take(
         &mut self,
         entries: &[Entry<'_>],
+        now: Timestamp,
+        settled_by: u32,
         watermark: Option<Timestamp>,
         needed: Option<Timestamp>,
-        is_reference: impl Fn(&Entry<'_>) -> bool,
     ) -> Vec<(usize, Disposition)> {
         let mut taken = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
-            self.has_met |= is_reference(entry);
+            self.has_met |= is_settled(entry, settled_by) && entry.at <= now;
             // Above what was read before, old entries are an import.
             let is_needed = !self.has_met || Some(entry.at) >= needed;
             if entry.seen == Seen::Unknown && is_needed {
@@ -289,6 +297,16 @@ impl Walk {
             }
         }
         taken
+    }
+
+    /// Counts the entries in a row that are older than a time. Above what was read before, old entries are an import, and if there is ground, so
+    /// are known ones.
+    fn count_older(&mut self, entries: &[Entry<'_>], than: Option<Timestamp>, has_ground: bool) {
+        for entry in entries {
+            let is_import = !self.has_met || (has_ground && entry.seen != Seen::Unknown);
+            let is_older = !is_import && Some(entry.at) < than;
+            self.older = if is_older { self.older + 1 } else { 0 };
+        }
     }
 }
 
@@ -307,7 +325,7 @@ impl Walks {
             state,
             pruned,
             sweep: None,
-            top_limit: limits.quiet(),
+            top_limit: QUIET.min(page_size),
             page_limit: page_size,
             max_limit: page_size,
             small_pages: 0,
@@ -315,7 +333,7 @@ impl Walks {
             is_empty_once: false,
             top_works: false,
             progress_at: None,
-            met: None,
+            listed: None,
             limits,
         };
         if walks.state.filters != filters {
@@ -396,25 +414,21 @@ impl Walks {
             at = entry.created_at.unwrap_or(at);
             entry.at = at;
         }
-        self.top_works |= request.before.is_none();
+        let is_top = request.before.is_none();
+        self.top_works |= is_top;
         let mut step = Step::default();
         let result = match request.task {
             Task::Sweep if !self.state.is_synced => self.first_sync(page, &mut step),
-            Task::Sweep => self.sweep(page, &mut step),
-            Task::Pass => self.pass(page, &mut step),
+            Task::Sweep => self.sweep(is_top, page, &mut step),
+            Task::Pass => self.pass(is_top, page, &mut step),
         };
         match result {
             Ok(()) => self.read(request),
-            Err(Problem::Empty) => step.problem = Some(Problem::Empty),
-            Err(problem) => {
-                let cause = match problem {
-                    Problem::CursorLost => Cause::Rejected,
-                    _ => Cause::Page,
-                };
-                step = self.failed(request, cause, page.at);
-                step.problem = Some(problem);
-            }
+            Err(Problem::Empty) => {}
+            Err(Problem::CursorLost) => step = self.failed(request, Cause::Rejected, page.at),
+            Err(Problem::EndsEarly) => step = self.failed(request, Cause::Page, page.at),
         }
+        step.problem = result.err();
         self.state.has_unsettled |= !step.take.is_empty() && !step.settles;
         step.must_save |= !step.take.is_empty() || step.gap.is_some();
         step
@@ -441,56 +455,56 @@ impl Walks {
             _ => request.limit / 2,
         };
         if request.task == Task::Sweep && request.before.is_none() {
-            self.top_limit = half.max(self.limits.quiet());
+            self.top_limit = half.max(QUIET.min(self.limits.page_size));
             return step;
         }
         self.page_limit = half.max(MIN_PAGE);
-        if request.task == Task::Sweep {
-            match &mut self.sweep {
-                Some(sweep) if is_lost => sweep.walk = Walk::default(),
-                Some(sweep) => {
-                    sweep.failures += 1;
-                    if sweep.failures >= MAX_FAILURES {
-                        self.settle(true, at, &mut step);
-                    }
+        match (request.task, &mut self.sweep) {
+            (Task::Pass, _) => self.pass_failed(is_lost, at, &mut step),
+            (Task::Sweep, Some(sweep)) if is_lost => sweep.walk = Walk::default(),
+            (Task::Sweep, Some(sweep)) => {
+                sweep.failures += 1;
+                if sweep.failures >= MAX_FAILURES {
+                    self.settle(true, at, &mut step);
                 }
-                None => {}
             }
-            return step;
-        }
-        let is_counted = std::mem::take(&mut self.top_works);
-        let Some(pass) = &mut self.state.pass else {
-            return step;
-        };
-        step.must_save = is_counted;
-        let is_over = pass.fails(is_counted, at);
-        let place = pass.trouble.as_ref().and_then(|trouble| trouble.place);
-        let is_stuck = self.state.mark.is_some() && {
-            let progress_at = *self.progress_at.get_or_insert(at);
-            // Not before a contradiction could be believed.
-            let patience = self.limits.interval.max(2 * DOUBT.unsigned_abs());
-            at.duration_since(progress_at).unsigned_abs() >= patience
-        };
-        if is_over {
-            let message = "the API failed to return a page of the audit logs for a day; entries on it and older ones may be missing";
-            self.give_up(GapReason::Unreadable, place, message, &mut step);
-        } else if is_lost || is_stuck {
-            pass.walk = Walk::default();
-            self.progress_at = None;
+            (Task::Sweep, None) => {}
         }
         step
     }
 
-    /// Ends a pass over what it cannot read, below an entry. Later ones end there, too.
-    fn give_up(
-        &mut self,
-        reason: GapReason,
-        last: Option<(Timestamp, EventId)>,
-        message: &str,
-        step: &mut Step,
-    ) {
-        let Some(pass) = self.state.pass.take() else {
+    /// Notes a failed request of a pass, which begins at the top again if its cursor is lost, and ends if it has failed for too long.
+    fn pass_failed(&mut self, is_lost: bool, at: Timestamp, step: &mut Step) {
+        let is_counted = std::mem::take(&mut self.top_works);
+        let Some(pass) = &mut self.state.pass else {
             return;
+        };
+        step.must_save = is_counted;
+        let is_over = pass.fails(is_counted, at);
+        // Not before a contradiction could be believed.
+        let patience = self.limits.interval.max(2 * DOUBT.unsigned_abs());
+        let is_stuck = self.state.mark.is_some() && {
+            let progress_at = *self.progress_at.get_or_insert(at);
+            at.duration_since(progress_at).unsigned_abs() >= patience
+        };
+        if is_over {
+            let place = pass.trouble.as_ref().and_then(|trouble| trouble.place);
+            self.give_up(GapReason::Unreadable, place, step);
+        } else if is_lost || is_stuck {
+            pass.walk = Walk::default();
+            self.progress_at = None;
+        }
+    }
+
+    /// Ends a pass over what it cannot read, below an entry. Later ones end there, too.
+    fn give_up(&mut self, reason: GapReason, last: Option<Place>, step: &mut Step) {
+        let message = match reason {
+            GapReason::TooMany => {
+                "there are more new entries than the exporter can remember; older ones may be missing"
+            }
+            _ => {
+                "the API failed to return a page of the audit logs for a day; entries on it and older ones may be missing"
+            }
         };
         let state = &mut self.state;
         step.gap = Some(Gap {
@@ -500,12 +514,11 @@ impl Walks {
             message: message.to_owned(),
         });
         state.dead_end = last.map(|(_, id)| id);
-        self.end_pass(&pass);
+        self.end_pass(step);
         if reason == GapReason::TooMany {
-            // What it has not met is below the dead end.
+            // What it has not read is below the dead end.
             self.prune(step);
         }
-        step.must_save = true;
     }
 
     /// Returns the time up to which an entry may have been known once.
@@ -518,30 +531,16 @@ impl Walks {
         if page.is_empty() && !std::mem::replace(&mut self.is_empty_once, true) {
             return Err(Problem::Empty);
         }
-        // Not later than now. If the whole page is, although there is more below it, the clock is wrong. What comes after an empty listing
-        // may be of the same second.
-        let newest = page.times().max();
-        let mut watermark = newest.map_or(page.as_of, |newest| newest.min(page.now));
+        let watermark = page.watermark();
         let oldest = page.times().min().unwrap_or(watermark);
-        if page.has_more {
-            watermark = watermark.max(oldest);
-        }
-        let from = match self.state.watermark {
-            // The filters have changed.
-            Some(_) => self.state.since,
-            None => {
-                let from = (self.limits.start).from(self.limits.created_at.min(page.now));
-                from.filter(|from| *from < watermark)
-            }
-        };
-        for (index, entry) in page.entries.iter().enumerate() {
-            if entry.seen == Seen::Unknown {
-                let taken = match from.is_some_and(|from| entry.at >= from) {
-                    true => Disposition::Backdated,
-                    false => Disposition::Ignored,
-                };
-                step.take.push((index, taken));
-            }
+        let from = self.history_from(page.now, watermark);
+        let entries = page.entries.iter().enumerate();
+        for (index, entry) in entries.filter(|(_, entry)| entry.seen == Seen::Unknown) {
+            let taken = match from.is_some_and(|from| entry.at >= from) {
+                true => Disposition::Backdated,
+                false => Disposition::Ignored,
+            };
+            step.take.push((index, taken));
         }
         let window = self.limits.window_before(watermark);
         let mut since = oldest.max(window).min(watermark);
@@ -554,13 +553,10 @@ impl Walks {
         state.since = Some(from.map_or(since, |from| from.min(since)));
         // There is more to read.
         let is_behind = from.is_some() && page.end.is_some();
-        state.behind = is_behind.then(|| Behind {
-            since: page.at,
-            ..Behind::default()
-        });
+        state.behind = is_behind.then(|| Behind::since(page.at));
         self.sweep = Some(Sweep {
             as_of: page.as_of,
-            met: page.entries.len(),
+            read: page.entries.len(),
             ..Sweep::default()
         });
         self.settle(false, page.at, step);
@@ -569,28 +565,38 @@ impl Walks {
         Ok(())
     }
 
-    fn sweep(&mut self, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
-        let watermark = self.watermark();
+    /// Returns the time down to which a first sync leaves entries to a pass.
+    fn history_from(&self, now: Timestamp, watermark: Timestamp) -> Option<Timestamp> {
+        // The filters have changed.
+        if self.state.watermark.is_some() {
+            return self.state.since;
+        }
+        let start = self.limits.start.from(self.limits.created_at.min(now));
+        start.filter(|start| *start < watermark)
+    }
+
+    fn sweep(&mut self, is_top: bool, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
+        let (watermark, needed) = (self.watermark(), self.state.needed());
         let sweep = self.sweep.get_or_insert_with(|| Sweep {
             since: page.at,
             ..Sweep::default()
         });
-        let is_top = sweep.walk.cursor.is_none();
         let is_end = sweep.walk.advance(page)?;
         if is_top {
             sweep.as_of = page.as_of;
         }
         (sweep.pages, sweep.failures) = (sweep.pages + 1, 0);
-        let is_reference = |entry: &Entry<'_>| is_settled(entry, u32::MAX) && entry.at <= page.now;
-        let needed = self.state.needed();
-        step.take = (sweep.walk).take(&page.entries, watermark, needed, is_reference);
-        sweep.met += page.entries.len();
+        step.take = (sweep.walk).take(&page.entries, page.now, ANY_SWEEP, watermark, needed);
+        sweep.read += page.entries.len();
         sweep.taken += step.take.len();
-        let (has_met, is_long) = (sweep.walk.has_met, sweep.pages >= self.limits.max_pages);
+        let (has_met, since) = (sweep.walk.has_met, sweep.since);
+        let is_long = sweep.pages >= self.limits.max_pages;
         // What is older than the first sync needs is no more known than what is settled.
-        let is_known =
-            |last: &Entry<'_>| is_settled(last, u32::MAX) || (has_met && Some(last.at) < needed);
-        if page.entries.last().is_some_and(is_known) {
+        let is_known = page
+            .entries
+            .last()
+            .is_some_and(|last| is_settled(last, ANY_SWEEP) || (has_met && Some(last.at) < needed));
+        if is_known {
             self.settle(false, page.at, step);
         } else if is_top && is_end && page.entries.is_empty() {
             self.nothing_listed(page.at, step);
@@ -600,8 +606,7 @@ impl Walks {
             self.settle(true, page.at, step);
         } else {
             // What is below it is older.
-            let since = self.sweep.as_ref().map(|sweep| sweep.since);
-            self.state.held_since = self.state.held_since.or(since);
+            self.state.held_since.get_or_insert(since);
         }
         Ok(())
     }
@@ -609,22 +614,24 @@ impl Walks {
     /// Ends a sweep of an empty listing, which is believed the second time in a row.
     fn nothing_listed(&mut self, at: Timestamp, step: &mut Step) {
         let as_of = self.sweep.take().map(|sweep| sweep.as_of);
-        if std::mem::replace(&mut self.is_empty_once, true) {
-            let state = &self.state;
-            // All that was settled has been deleted. If nothing could be read for long, unread entries may have been deleted with it.
-            let since = state.complete_through.zip(as_of);
-            let outage = since.map(|(through, as_of)| as_of.duration_since(through));
-            let is_long = outage.is_some_and(|outage| {
-                Duration::try_from(outage).is_ok_and(|outage| outage > self.limits.interval)
-            });
-            // The same is true of the entries below those of a sweep that did not end.
-            if state.has_unsettled || (!state.was_empty && is_long) {
-                self.settle(true, at, step);
-            }
-            step.must_save |= !self.state.was_empty;
-            (self.state.was_empty, self.is_empty_once) = (true, true);
-            self.complete(as_of);
+        if !std::mem::replace(&mut self.is_empty_once, true) {
+            return;
         }
+        // All that was settled has been deleted. If nothing could be read for long, unread entries may have been deleted with it. The same is
+        // true of the entries below those of a sweep that did not end.
+        let was_empty = self.state.was_empty;
+        if self.state.has_unsettled || (!was_empty && self.was_long_unread(as_of)) {
+            self.settle(true, at, step);
+        }
+        step.must_save |= !was_empty;
+        (self.state.was_empty, self.is_empty_once) = (true, true);
+        self.complete(as_of);
+    }
+
+    /// Reports whether the exporter knows nothing of the entries of a whole re-read interval before a time.
+    fn was_long_unread(&self, as_of: Option<Timestamp>) -> bool {
+        let unread = self.state.complete_through.zip(as_of);
+        unread.is_some_and(|(from, to)| to.duration_since(from) > signed(self.limits.interval))
     }
 
     /// Ends a sweep: all that is known is settled.
@@ -633,10 +640,7 @@ impl Walks {
         let state = &mut self.state;
         if is_cut {
             // A first sync may have left something to read, too.
-            let behind = state.behind.get_or_insert(Behind {
-                since: at,
-                ..Behind::default()
-            });
+            let behind = state.behind.get_or_insert_with(|| Behind::since(at));
             behind.edge = behind.edge.or(Some(state.sweeps));
             let must_meet = (!state.was_empty).then_some(state.sweeps);
             behind.must_meet = behind.must_meet.or(must_meet);
@@ -644,31 +648,33 @@ impl Walks {
         (step.settles, step.is_cut) = (true, is_cut);
         let had_unsettled = std::mem::take(&mut state.has_unsettled);
         step.must_save |= is_cut || had_unsettled || state.held_since.is_some();
-        if sweep.met > 0 {
+        if sweep.read > 0 {
             step.must_save |= state.was_empty;
             (state.was_empty, self.is_empty_once) = (false, false);
         }
         state.sweeps += 1;
-        let eighth = self.limits.window / MARKS;
-        let is_due = |mark: &Mark| {
-            let since = self.now.duration_since(mark.at);
-            Duration::try_from(since).is_ok_and(|since| since >= eighth)
-        };
-        // Unless the clock is behind for a while. After it was ahead, what it said then is no mark.
-        if Some(self.now) >= self.pruned {
-            state.marks.retain(|mark| mark.at <= self.now);
-            if state.marks.last().is_none_or(is_due) {
-                state.marks.push(Mark {
-                    at: self.now,
-                    sweep: state.sweeps,
-                });
-            }
-        }
+        self.note_mark();
         let taken = u32::try_from(sweep.taken).unwrap_or(u32::MAX);
         let page_size = self.limits.page_size;
         self.top_limit = taken.saturating_mul(2).max(QUIET).min(page_size);
         self.release(at);
         self.complete(Some(sweep.as_of));
+    }
+
+    /// Notes when a sweep has ended, at most every eighth of a window.
+    fn note_mark(&mut self) {
+        // The clock is behind for a while.
+        if Some(self.now) < self.pruned {
+            return;
+        }
+        // After it was ahead, what it said then is no mark.
+        let marks = &mut self.state.marks;
+        marks.retain(|mark| mark.at <= self.now);
+        let last = marks.last().map(|mark| self.now.duration_since(mark.at));
+        if last.is_none_or(|last| last >= signed(self.limits.window / MARKS)) {
+            let (at, sweep) = (self.now, self.state.sweeps);
+            marks.push(Mark { at, sweep });
+        }
     }
 
     /// Lets log records leave, unless older entries are still to be read.
@@ -684,64 +690,53 @@ impl Walks {
         }
     }
 
-    fn pass(&mut self, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
-        let is_top = self
-            .walk(Task::Pass)
-            .is_none_or(|walk| walk.cursor.is_none());
+    fn pass(&mut self, is_top: bool, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {
         if is_top && page.is_empty() {
             return Err(Problem::Empty);
         }
-        let watermark = self.watermark();
-        let (mark, dead_end) = (self.state.mark, self.state.dead_end);
-        let (since, needed) = (self.state.since, self.state.needed());
         if is_top {
             self.begin_walk(page);
             step.must_save = true;
         }
+        let (watermark, needed) = (self.watermark(), self.state.needed());
+        let (since, mark) = (self.state.since, self.state.mark);
+        let above = self.above_ground(page);
         let Some(pass) = &mut self.state.pass else {
             return Ok(());
         };
         let is_end = pass.walk.advance(page)?;
         self.progress_at = Some(page.at);
         pass.passes_trouble(page);
-        let is_by = |entry: &Entry<'_>, mark: Option<Mark>| {
-            mark.is_some_and(|mark| is_settled(entry, mark.sweep) && entry.at <= mark.at)
-        };
-        if let Some(met) = &mut self.met {
-            let met_now = page.entries.iter().filter(|entry| is_by(entry, pass.next));
-            met.extend(met_now.map(|entry| entry.id));
+        if let Some(listed) = &mut self.listed {
+            let entries = page.entries.iter();
+            let covered = entries.filter(|entry| is_covered(entry, pass.next));
+            listed.extend(covered.map(|entry| entry.id));
         }
-        let is_ground = |entry: &Entry<'_>| is_by(entry, mark) || Some(entry.id) == dead_end;
-        let ground = page.entries.iter().position(is_ground);
-        let above = &page.entries[..ground.unwrap_or(page.entries.len())];
         // Entries that a cut sweep left out are not late.
         let settled_by = pass.edge.unwrap_or(pass.began_after);
-        let is_reference =
-            |entry: &Entry<'_>| is_settled(entry, settled_by) && entry.at <= page.now;
-        step.take = (pass.walk).take(above, watermark, needed, is_reference);
-        let is_unmet = |edge: &u32| !page.entries.iter().any(|entry| is_settled(entry, *edge));
-        pass.edge = pass.edge.filter(is_unmet);
-        pass.must_meet = pass.must_meet.filter(is_unmet);
-        // Above what was read before, old entries are an import, and if there is ground, so are known ones.
+        step.take = (pass.walk).take(above, page.now, settled_by, watermark, needed);
+        pass.passes_edges(page);
         let newest_old = since.max(mark.map(|mark| mark.at));
-        for entry in above {
-            let is_far_down = entry.seen == Seen::Unknown || mark.is_none();
-            let is_old = Some(entry.at) < newest_old && is_far_down && pass.walk.has_met;
-            pass.walk.older = if is_old { pass.walk.older + 1 } else { 0 };
-        }
+        pass.walk.count_older(above, newest_old, mark.is_some());
         let is_far = pass.walk.older >= self.limits.max_older;
-        let counted = |taken: &(usize, Disposition)| taken.1 != Disposition::Backdated;
-        if ground.is_some() || is_end || is_far {
+        let mut taken = step.take.iter().map(|(_, disposition)| *disposition);
+        if above.len() < page.entries.len() || is_end || is_far {
             self.complete_pass(page, step);
             if is_far && mark.is_some() {
                 self.state.dead_end = page.entries.last().map(|last| last.id);
             }
-        } else if page.is_full && step.take.iter().any(counted) {
-            let message = "there are more new entries than the exporter can remember; older ones may be missing";
+        } else if page.is_full && taken.any(|disposition| disposition != Disposition::Backdated) {
             let last = pass.walk.last;
-            self.give_up(GapReason::TooMany, last, message, step);
+            self.give_up(GapReason::TooMany, last, step);
         }
         Ok(())
+    }
+
+    /// Returns the entries of a page that are above the ground, or above where an earlier pass has given up.
+    fn above_ground<'p, 'e>(&self, page: &'p ReadPage<'e>) -> &'p [Entry<'e>] {
+        let (mark, dead_end) = (self.state.mark, self.state.dead_end);
+        let is_end = |entry: &Entry<'_>| is_covered(entry, mark) || Some(entry.id) == dead_end;
+        page.entries.split(is_end).next().unwrap_or_default()
     }
 
     /// Begins the walk of a pass at the top of the listing, the first one or another. It takes over what sweeps have left out by now: what they
@@ -754,18 +749,16 @@ impl Walks {
         let pass = state.pass.get_or_insert_default();
         (pass.as_of, pass.began_after, pass.next) = (page.as_of, state.sweeps, next);
         if let Some(behind) = state.behind.take() {
-            let edges = [pass.edge, behind.edge].into_iter().flatten();
-            pass.edge = edges.min();
-            let edges = [pass.must_meet, behind.must_meet].into_iter().flatten();
-            pass.must_meet = edges.min();
+            pass.edge = pass.edge.into_iter().chain(behind.edge).min();
+            pass.must_meet = pass.must_meet.into_iter().chain(behind.must_meet).min();
             pass.behind_since = pass.behind_since.or(Some(behind.since));
         }
-        self.met = Some(EventIds::default());
+        self.listed = Some(EventIds::default());
     }
 
     /// Ends a pass that has read everything down to its ground.
     fn complete_pass(&mut self, page: &ReadPage<'_>, step: &mut Step) {
-        let Some(pass) = self.state.pass.take() else {
+        let Some(pass) = self.end_pass(step) else {
             return;
         };
         if pass.must_meet.is_some() {
@@ -780,31 +773,31 @@ impl Walks {
         let window = self.limits.window_before(pass.as_of);
         state.since = state.since.max(state.watermark.min(Some(window)));
         state.complete_through = state.complete_through.max(Some(pass.as_of));
-        self.end_pass(&pass);
         self.prune(step);
-        step.must_save = true;
     }
 
-    /// Prunes what was settled by the mark and not met.
+    /// Prunes what was settled by the mark and is not listed any more.
     fn prune(&mut self, step: &mut Step) {
         // What a sweep can meet stays known, however small the pages of this pass were.
         let newest = self.limits.max_pages * self.limits.page_size;
-        step.prune = (self.state.mark.zip(self.met.take())).map(|(mark, met)| Prune {
+        step.prune = (self.state.mark.zip(self.listed.take())).map(|(mark, listed)| Prune {
             sweep: mark.sweep,
             at: mark.at,
-            met,
+            listed,
             newest,
         });
     }
 
-    /// Moves the mark at the end of a pass.
-    fn end_pass(&mut self, pass: &Pass) {
+    /// Ends a pass, and moves the mark.
+    fn end_pass(&mut self, step: &mut Step) -> Option<Pass> {
         let state = &mut self.state;
+        let pass = state.pass.take()?;
         state.mark = pass.next;
         let sweep = state.mark.map_or(0, |mark| mark.sweep);
         state.marks.retain(|mark| mark.sweep > sweep);
-        let at = state.held_since.unwrap_or_default();
-        self.release(at);
+        self.release(Timestamp::UNIX_EPOCH);
+        step.must_save = true;
+        Some(pass)
     }
 }
 
@@ -836,14 +829,30 @@ impl Pass {
             self.trouble = None;
         }
         let place = self.trouble.as_ref().and_then(|trouble| trouble.place);
-        let place = place.map(|(_, id)| id);
         let mut entries = page.entries.iter();
         self.walk.has_passed_trouble =
-            place.is_some() && entries.any(|entry| Some(entry.id) == place);
+            place.is_some_and(|(_, id)| entries.any(|entry| entry.id == id));
+    }
+
+    /// Notes the sweeps of whose entries it has met one.
+    fn passes_edges(&mut self, page: &ReadPage<'_>) {
+        let is_below = |edge: &u32| !page.entries.iter().any(|entry| is_settled(entry, *edge));
+        self.edge = self.edge.filter(is_below);
+        self.must_meet = self.must_meet.filter(is_below);
     }
 }
 
 /// Reports whether an entry was settled by the sweep of this number, or an earlier one.
 fn is_settled(entry: &Entry<'_>, sweep: u32) -> bool {
     matches!(entry.seen, Seen::Settled(number) if number <= sweep)
+}
+
+/// Reports whether an entry was settled by a mark, and is not newer.
+fn is_covered(entry: &Entry<'_>, mark: Option<Mark>) -> bool {
+    mark.is_some_and(|mark| is_settled(entry, mark.sweep) && entry.at <= mark.at)
+}
+
+/// Returns a duration that can be compared with the time between two timestamps.
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }

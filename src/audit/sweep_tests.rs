@@ -458,7 +458,7 @@ impl World {
             let kept = newest.get(prune.newest as usize).copied();
             self.known.retain(|id, (sweep, at)| {
                 let is_old = *sweep <= prune.sweep && time(*at) <= prune.at && Some(*at) <= kept;
-                let goes = is_old && !prune.met.contains(&EventId(*id));
+                let goes = is_old && !prune.listed.contains(&EventId(*id));
                 if goes {
                     self.pruned = self.pruned.max(Some(*at));
                 }

@@ -68,14 +68,14 @@ impl ExporterSettings {
             actor_emails: flags.audit.actor_emails.clone(),
             target_emails: flags.audit.target_emails.clone(),
         };
-        let otlp = Delivery::from_env(
+        let delivery = Delivery::from_env(
             flags.otlp.endpoint.as_deref(),
             flags.otlp.protocol.as_deref(),
             flags.otlp.bearer_token_file.as_deref(),
             flags.otlp.batch_size,
             env,
         );
-        let otlp = note(otlp, &mut wrong);
+        let otlp = note(delivery, &mut wrong);
         let privacy = note(privacy(flags), &mut wrong).unwrap_or_default();
         let audit = flags.audit.enabled.then_some(audit::TailSettings {
             poll_interval: flags.audit.poll_interval,
@@ -167,10 +167,10 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
 
 fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, String> {
     if let Some(path) = &flags.api.key_file {
-        let source = KeySource::File(path.clone());
-        let checked = source.check(exporter_web::read_file);
+        let file = KeySource::File(path.clone());
+        let checked = file.check(exporter_web::read_file);
         checked.map_err(|error| format!("--api.key-file: {error}"))?;
-        return Ok(source);
+        return Ok(file);
     }
     let key = env(KEY_VARIABLE).ok_or_else(|| {
         format!("there is no API key; give --api.key-file FILE, or set the variable {KEY_VARIABLE}")
@@ -182,9 +182,10 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
 
 /// Returns what records and dead letters say of users, and of `metadata`.
 fn privacy(flags: &Flags) -> Result<Privacy, String> {
-    let paths = flags.otlp.redact.iter().map(|path| path.trim());
-    let paths = paths.filter(|path| !path.is_empty()).map(str::to_owned);
-    let paths: Vec<_> = paths.collect();
+    let given = flags.otlp.redact.iter().map(|path| path.trim());
+    let paths: Vec<_> = (given.filter(|path| !path.is_empty()))
+        .map(str::to_owned)
+        .collect();
     let is_wrong = |path: &&String| path.split('.').any(|key| key.trim().is_empty());
     if let Some(path) = paths.iter().find(is_wrong) {
         return Err(format!(

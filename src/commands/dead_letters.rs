@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use strum::VariantArray as _;
 
 use super::{Failure, print, printed};
 use crate::audit::Entry;
@@ -112,8 +113,8 @@ pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
 }
 
 fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
-    PossibleValuesParser::new(DeadReason::ALL.map(DeadReason::as_str))
-        .try_map(|word| DeadReason::parse(&word.to_lowercase()).ok_or("unknown reason"))
+    PossibleValuesParser::new(DeadReason::VARIANTS.iter().map(<&str>::from))
+        .try_map(|word| word.to_lowercase().parse::<DeadReason>())
 }
 
 /// Returns the numbers. One that does not exist is an error, so that a typing error does not go unnoticed.
@@ -168,7 +169,7 @@ fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
         "{:>6}  {:<20}  {:<15}  {queued:<6}  {:<36}  {}",
         stored.id,
         format!("{:.0}", stored.rejected_at),
-        letter.reason.as_str(),
+        letter.reason.as_ref(),
         one_line(&id, MAX_MESSAGE),
         one_line(&letter.message, MAX_MESSAGE),
     )

@@ -454,7 +454,7 @@ fn report_unrecorded(
     // The end of a window does not belong to it.
     let until = to + SignedDuration::from_micros(1);
     tracing::warn!(
-        reason = gap.reason.as_str(),
+        reason = gap.reason.as_ref(),
         %from,
         %to,
         command = format!("orgdata-exporter verify --from {from} --until {until} --send-missing /dev/null"),
@@ -556,7 +556,7 @@ fn add_totals(
         "INSERT INTO totals (name, value, first_at) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
     )?;
     for (total, increase) in totals {
-        upsert.execute(params![total.as_str(), increase, micros(now)])?;
+        upsert.execute(params![total.as_ref(), increase, micros(now)])?;
     }
     Ok(())
 }
@@ -572,7 +572,7 @@ fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
     let mut totals = file.prepare("SELECT name, value FROM totals")?;
     let mut rows = totals.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some(total) = Total::parse(row.get_ref(0)?.as_str()?) {
+        if let Ok(total) = row.get_ref(0)?.as_str()?.parse() {
             counted.totals.push((total, row.get(1)?));
         }
     }

@@ -90,7 +90,7 @@ impl DeadLetters {
         const SQL: &str = "SELECT id FROM dead_letters WHERE ?1 IS NULL OR reason = ?1 ORDER BY id";
         self.guard(|connection| {
             let mut ids = connection.prepare(SQL)?;
-            ids.query_map([reason.map(DeadReason::as_str)], |row| row.get(0))?
+            ids.query_map([reason.map(<&str>::from)], |row| row.get(0))?
                 .collect()
         })
     }
@@ -104,12 +104,12 @@ impl DeadLetters {
         const SQL: &str =
             "SELECT at, reason, message, line, queued FROM dead_letters WHERE id = ?1";
         let read = |row: &Row<'_>| {
-            let reason: String = row.get(1)?;
+            let reason = row.get_ref(1)?.as_str()?.parse();
             Ok(StoredLetter {
                 id,
                 rejected_at: timestamp(row.get(0)?),
                 letter: DeadLetter {
-                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Rejected),
+                    reason: reason.unwrap_or(DeadReason::Rejected),
                     message: row.get(2)?,
                     line: row.get(3)?,
                 },
@@ -168,7 +168,7 @@ pub(super) fn insert(
             )?
             .execute(params![
                 micros(options.machine.now()),
-                letter.reason.as_str(),
+                letter.reason.as_ref(),
                 letter.message,
                 Stored::read(letter.line.as_bytes()).sequence,
                 letter.line

@@ -1,8 +1,10 @@
 //! The handle that the other modules have of an open ledger.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Notify, SetOnce, watch};
@@ -17,6 +19,9 @@ use super::types::{Changes, Commit, EventId, Seen};
 use super::{LedgerError, Status};
 use crate::machine::{Machine, blocking};
 use crate::util::lock;
+
+/// The interval at which queued dead letters are looked for.
+const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A handle to the open ledger; cheap to clone. Calls run outside the runtime's threads.
 #[derive(Clone, Debug)]
@@ -182,12 +187,22 @@ impl LedgerHandle {
         self.inner.status.clone()
     }
 
-    /// Moves the dead letters that an operator has queued to the end of the outbox, and counts those that are left.
-    /// Cheap if no other process has written. Returns how many were moved.
+    /// Moves the dead letters that an operator queues to the outbox, every few seconds. Never returns.
+    pub(crate) async fn replay_dead_letters(&self) -> Infallible {
+        loop {
+            if let Err(error) = self.replay_queued().await {
+                tracing::debug!(%error, "cannot look for queued dead letters");
+            }
+            tokio::time::sleep(REPLAY_INTERVAL).await;
+        }
+    }
+
+    /// Moves the dead letters that are queued to the end of the outbox, and counts those that are left. Cheap if no other process has
+    /// written. Returns how many were moved.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub(crate) async fn replay_dead_letters(&self) -> Result<u64, LedgerError> {
+    pub(super) async fn replay_queued(&self) -> Result<u64, LedgerError> {
         let replayed = self.call(Ledger::replay_queued).await?;
         if replayed > 0 {
             self.inner.outbox_grew.notify_one();

@@ -126,7 +126,7 @@ pub(super) fn prune(transaction: &Transaction<'_>, prune: &Prune) -> rusqlite::R
     )?;
     let mut rows = old.query(params![prune.sweep, micros(prune.at), prune.newest])?;
     while let Some(row) = rows.next()? {
-        if !ids(row, 1)?.any(|id| prune.met.contains(&id)) {
+        if !ids(row, 1)?.any(|id| prune.listed.contains(&id)) {
             pages.push(row.get(0)?);
         }
     }

@@ -282,7 +282,7 @@ async fn a_year_of_events_leaves_a_bounded_file_and_a_watermark() {
             sweep: 1,
             at: at - Duration::from_secs(7200),
             // A pass has met the entries of the day before.
-            met: [entry((u64::from(day) * 1000).saturating_sub(1), start).id]
+            listed: [entry((u64::from(day) * 1000).saturating_sub(1), start).id]
                 .into_iter()
                 .collect(),
             newest: 1000,
@@ -484,7 +484,7 @@ async fn each_entry_is_counted_sent_and_totalled_as_it_was_met() {
         let expected = expected.map(|what| u64::from(outcome.contains(what)));
         assert_eq!(found, expected, "{case}");
         for restarted in [false, true] {
-            for each in Total::ALL {
+            for &each in <Total as strum::VariantArray>::VARIANTS {
                 let expected = u64::from(Some(each) == total);
                 assert_eq!(world.total(each), expected, "{case} {each:?} {restarted}");
             }

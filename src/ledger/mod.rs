@@ -5,8 +5,9 @@
 //! consistent state, and the API replays the rest.
 //!
 //! Each file uses only those before it: `types` is what goes in and out, `schema` has the tables; `known`,
-//! `labels` and `outbox` each keep one of them with what is in memory of it; `file` is the file with its lock, `open` checks what is in it;
-//! then come `dead_letters`, `size`, and `commit` with the transaction; `beside` is for other processes, and `handle` for the rest of the program.
+//! `labels` and `outbox` each keep one of them with what is in memory of it; `file` is the file with its lock, `open` creates the tables or
+//! checks what is in it, and `beside` opens it beside a running exporter; then come `dead_letters`, `size`, and `commit` with the transaction;
+//! `handle` is for the rest of the program.
 
 mod beside;
 mod commit;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use strum::VariantArray as _;
 
 pub use beside::{Inspection, Summary};
 pub use commit::LedgerState;
@@ -69,8 +71,8 @@ pub struct Status {
     pub(crate) delivered_through: Option<Timestamp>,
     /// Dead letters in the file.
     pub dead_letters: u64,
-    /// Records that became dead letters, in the order of [`DeadReason::ALL`].
-    pub(crate) dead_lettered: [u64; DeadReason::ALL.len()],
+    /// Records that became dead letters, in the order of [`DeadReason`]'s variants.
+    pub(crate) dead_lettered: [u64; DeadReason::VARIANTS.len()],
     /// Dead letters deleted to make room.
     pub(crate) evicted: u64,
     /// Dead letters sent again.

@@ -1,4 +1,4 @@
-//! Opening the ledger: what is in the file is checked.
+//! Opening the ledger: the tables are created, or what is in the file is checked.
 //!
 //! A disk that fails is no damage, although SQLite says so of some reads that fail. So a file is damaged only if it can be read from beginning to
 //! end, and if a new connection finds it damaged too.
@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use super::file::{OpenError, StateFile, other_version};
 use super::labels::{ActorPrivacy, LabelsInUse};
 use super::outbox;
-use super::{BUSY, schema};
+use super::{BUSY, micros, schema};
 use crate::machine::Machine;
 
 /// How the ledger is kept.
@@ -61,7 +61,7 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     let sqlite = |error| OpenError::sqlite(path, error);
     let connection = connect(options.path.as_deref()).map_err(sqlite)?;
     if schema::is_empty(&connection).map_err(sqlite)? {
-        schema::create(&connection, options).map_err(sqlite)?;
+        create(&connection, options).map_err(sqlite)?;
         return Ok(connection);
     }
     check_application(&connection, path)?;
@@ -83,6 +83,32 @@ pub(super) fn open(options: &LedgerOptions) -> Result<Connection, OpenError> {
     let written = connection.execute(update, params![token, options.base_url]);
     written.map_err(sqlite)?;
     Ok(connection)
+}
+
+/// Creates the tables and what they begin with, in one transaction.
+fn create(connection: &Connection, options: &LedgerOptions) -> rusqlite::Result<()> {
+    // It has no effect on a file that is not empty.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    schema::configure(connection)?;
+    let transaction = connection.unchecked_transaction()?;
+    transaction.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
+    transaction.execute_batch(schema::TABLES)?;
+    transaction.execute(
+        "INSERT INTO state (one, schema_version, version, base_url, instance_id, created_at, actor_label, fence, tail)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, '')",
+        params![
+            schema::VERSION,
+            schema::PROGRAM_VERSION,
+            options.base_url,
+            uuid::Uuid::new_v4().to_string(),
+            micros(options.machine.now()),
+            options.actor_label.scheme(),
+            fastrand::i64(1..)
+        ],
+    )?;
+    transaction.commit()?;
+    // From now on the header of the file itself says whose it is.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 /// Connects to a file that exists, by its absolute path, or to one in memory. SQLite takes a relative path that begins with `file:` for a URI.

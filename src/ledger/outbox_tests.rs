@@ -211,12 +211,12 @@ async fn a_dead_letter_can_be_sent_again_and_waits_like_any_record() {
     // Without a collector they stay where they are.
     world.settings.outbox = false;
     world.restart();
-    assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 0);
+    assert_eq!(world.ledger().replay_queued().await.unwrap(), 0);
     assert_eq!(world.ledger().status().dead_letters, 21);
     world.settings.outbox = true;
     world.restart();
     for moved in [21, 0] {
-        assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), moved);
+        assert_eq!(world.ledger().replay_queued().await.unwrap(), moved);
         let status = world.ledger().status();
         let numbers = (status.replayed, status.backlog, status.dead_letters);
         assert_eq!(numbers, (21, 22, 0));
@@ -239,7 +239,7 @@ async fn dead_letters_that_an_operator_deletes_make_room() {
     // More numbers than an SQL statement has parameters.
     let numbers: Vec<i64> = (1..=40_000).collect();
     assert_eq!(letters.drop_letters(&numbers).unwrap(), 1);
-    assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 0);
+    assert_eq!(world.ledger().replay_queued().await.unwrap(), 0);
     assert!(!world.ledger().is_full().await);
 }
 
@@ -295,7 +295,7 @@ async fn a_dead_letter_that_is_sent_again_is_not_taken_for_the_one_before_it() {
     for (letter, entry) in [(1, raw(0, 1)), (2, raw(1, 2))] {
         let queue = "UPDATE dead_letters SET queued = 1 WHERE id = ?1";
         world.other().execute(queue, [letter]).unwrap();
-        assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 1);
+        assert_eq!(world.ledger().replay_queued().await.unwrap(), 1);
         let batch = world.batch(10).await;
         assert_eq!(json(&batch), entry);
         world.deliver(&batch).await;
@@ -423,7 +423,7 @@ async fn every_record_has_the_next_number_and_keeps_it() {
     world.page(4, 1).await;
     let letters = DeadLetters::open(&world.path()).unwrap();
     assert_eq!(letters.replay(&letters.ids(None).unwrap()).unwrap(), 2);
-    world.ledger().replay_dead_letters().await.unwrap();
+    world.ledger().replay_queued().await.unwrap();
     let mut found = numbers(&world).await;
     found.sort();
     assert_eq!(found, [2, 3, 4, 5, 6].map(Some));

@@ -3,10 +3,7 @@
 //! Times are microseconds since the epoch. Ids are 64-bit hashes, stored as SQLite's signed integers. There is one schema: a file of another
 //! version is refused.
 
-use rusqlite::{Connection, params};
-
-use super::micros;
-use super::open::LedgerOptions;
+use rusqlite::Connection;
 
 /// The version of the schema.
 pub(super) const VERSION: i64 = 9;
@@ -20,7 +17,8 @@ pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
 /// The write-ahead log is written back, and truncated, at this size, in bytes.
 pub(super) const WAL_BYTES: u64 = 1024 * 1024;
 
-const TABLES: &str = "
+/// What creates the tables.
+pub(super) const TABLES: &str = "
 -- One row: whose file this is, and the tail's state as JSON.
 CREATE TABLE state (
     one               INTEGER PRIMARY KEY CHECK (one = 1),
@@ -155,30 +153,4 @@ pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
 pub(super) fn corrupt(what: String) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     rusqlite::Error::SqliteFailure(code, Some(what))
-}
-
-/// Creates the tables and what they begin with, in one transaction.
-pub(super) fn create(connection: &Connection, options: &LedgerOptions) -> rusqlite::Result<()> {
-    // It has no effect on a file that is not empty.
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-    configure(connection)?;
-    let transaction = connection.unchecked_transaction()?;
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.execute_batch(TABLES)?;
-    transaction.execute(
-        "INSERT INTO state (one, schema_version, version, base_url, instance_id, created_at, actor_label, fence, tail)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, '')",
-        params![
-            VERSION,
-            PROGRAM_VERSION,
-            options.base_url,
-            uuid::Uuid::new_v4().to_string(),
-            micros(options.machine.now()),
-            options.actor_label.scheme(),
-            fastrand::i64(1..)
-        ],
-    )?;
-    transaction.commit()?;
-    // From now on the header of the file itself says whose it is.
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }

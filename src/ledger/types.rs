@@ -5,8 +5,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-
-use crate::util::labels;
+use strum::{AsRefStr, EnumString, IntoStaticStr, VariantArray};
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
@@ -60,7 +59,7 @@ pub struct Prune {
     /// The time.
     pub(crate) at: Timestamp,
     /// These are kept.
-    pub(crate) met: EventIds,
+    pub(crate) listed: EventIds,
     /// So many of the newest ones are kept, too.
     pub(crate) newest: u32,
 }
@@ -119,34 +118,45 @@ pub enum RecordKind {
     Checkpoint,
 }
 
-labels! {
-    /// Why something is a dead letter; as text, its name in the file and in listings.
-    #[derive(serde::Serialize)]
-    #[serde(rename_all = "snake_case")]
-    DeadReason {
-        /// An entry that cannot be counted.
-        Malformed => "malformed",
-        /// The collector rejected this record.
-        Rejected => "rejected",
-        /// The record alone is larger than the collector accepts.
-        TooLarge => "too_large",
-        /// The collector rejected a part of the request without saying which.
-        PartlyRejected => "partly_rejected",
-    }
+/// Why something is a dead letter; as text, its name in the file and in listings.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    AsRefStr,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+    serde::Serialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum DeadReason {
+    /// An entry that cannot be counted.
+    Malformed,
+    /// The collector rejected this record.
+    Rejected,
+    /// The record alone is larger than the collector accepts.
+    TooLarge,
+    /// The collector rejected a part of the request without saying which.
+    PartlyRejected,
 }
 
-labels! {
-    /// Why the audit trail has a gap; as text, a value of the record attribute.
-    GapReason {
-        /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
-        Retention => "retention",
-        /// A page could not be read for a day.
-        Unreadable => "unreadable",
-        /// There are more unread entries than ids can be kept.
-        TooMany => "too_many",
-        /// The entries were read while no collector was configured.
-        NotRecorded => "not_recorded",
-    }
+/// Why the audit trail has a gap; as text, a value of the record attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum GapReason {
+    /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
+    Retention,
+    /// A page could not be read for a day.
+    Unreadable,
+    /// There are more unread entries than ids can be kept.
+    TooMany,
+    /// The entries were read while no collector was configured.
+    NotRecorded,
 }
 
 /// Entries that cannot be delivered.
@@ -227,30 +237,30 @@ pub struct OtherOrganization {
     pub(crate) expected: String,
 }
 
-labels! {
-    /// A counter without labels; as text, its name in the state file.
-    Total {
-        /// Events found by a re-read.
-        Late => "late",
-        /// Entries that came again as new.
-        Duplicate => "duplicate",
-        /// Entries that violate the contract.
-        Malformed => "malformed",
-        /// Events counted under `other`.
-        Folded => "folded",
-        /// Sweeps that a pass has to complete.
-        Cut => "cut",
-        /// Gaps.
-        Gaps => "gaps",
-        /// Entries outside the configured filters.
-        Filtered => "filtered",
-        /// Entries older than the watermark.
-        Backdated => "backdated",
-        /// Events that match `--metrics.exclude-activity-types`.
-        Uncounted => "uncounted",
-        /// Log records that match `--otlp.exclude-activity-types`.
-        Unsent => "unsent",
-    }
+/// A counter without labels; as text, its name in the state file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr, EnumString, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Total {
+    /// Events found by a re-read.
+    Late,
+    /// Entries that came again as new.
+    Duplicate,
+    /// Entries that violate the contract.
+    Malformed,
+    /// Events counted under `other`.
+    Folded,
+    /// Sweeps that a pass has to complete.
+    Cut,
+    /// Gaps.
+    Gaps,
+    /// Entries outside the configured filters.
+    Filtered,
+    /// Entries older than the watermark.
+    Backdated,
+    /// Events that match `--metrics.exclude-activity-types`.
+    Uncounted,
+    /// Log records that match `--otlp.exclude-activity-types`.
+    Unsent,
 }
 
 /// The labels of an event counter.
@@ -330,7 +340,7 @@ impl Gap {
             "id": format!("{OWN_ID}gap-{}", uuid::Uuid::new_v4()),
             "type": "gap",
             "detectedAt": detected_at.to_string(),
-            "reason": self.reason.as_str(),
+            "reason": self.reason.as_ref(),
             "from": self.from.map(|at| at.to_string()),
             "to": self.to.map(|at| at.to_string()),
             "message": self.message,

@@ -13,6 +13,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
+use strum::VariantArray as _;
 use tokio::time::Instant;
 
 use super::family::{Descriptor, Writer, descriptors, seconds};
@@ -103,7 +104,7 @@ pub struct TrueValues(pub Arc<AuditMetrics>);
 #[derive(Debug, Default)]
 struct Table {
     events: BTreeMap<EventLabels, Series>,
-    totals: [Series; Total::ALL.len()],
+    totals: [Series; Total::VARIANTS.len()],
     names: BTreeMap<Arc<str>, String>,
     /// Events counted under any label, shown or not.
     counted: u64,
@@ -269,9 +270,9 @@ impl AuditMetrics {
             ACTOR_INFO,
             names.map(|(actor, name)| ([&**actor, name], 1_u32)),
         )?;
-        for total in Total::ALL {
-            if let Some(family) = family(total) {
-                families.one(family, &counter(&table.totals[total as usize]))?;
+        for total in Total::VARIANTS {
+            if let Some(family) = family(*total) {
+                families.one(family, &counter(&table.totals[*total as usize]))?;
             }
         }
         let mut excluded = families.descriptor(EXCLUDED, MetricType::Counter)?;

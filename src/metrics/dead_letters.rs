@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use strum::VariantArray as _;
 
 use super::family::{Labels, families, family};
 use crate::ledger::DeadReason;
@@ -15,7 +16,7 @@ families! {
         /// Records kept as dead letters, by reason: log records that the collector will never accept, and audit log entries
         /// that cannot be read.
         "orgdata_dead_letters" => total: Family<Labels<1>, Counter>
-            = family(Counter::default, DeadReason::ALL.map(reason)),
+            = family(Counter::default, DeadReason::VARIANTS.iter().copied().map(reason)),
         /// Dead letters in the state file. The command orgdata-exporter dead-letters lists, replays or drops them.
         "orgdata_dead_letters_stored" => pub stored: Gauge<u64, AtomicU64> = Gauge::default(),
         /// Dead letters deleted, oldest first, because there were too many. These records are lost.
@@ -35,5 +36,5 @@ impl DeadLetterMetrics {
 }
 
 fn reason(why: DeadReason) -> Labels<1> {
-    [("reason", why.as_str())]
+    [("reason", why.into())]
 }

@@ -21,6 +21,7 @@ use crate::util::lock;
 /// fields.
 ///
 /// A field is `"name_without_suffix" => field: Type = initial value`.
+// A macro, because nothing else makes one text the documentation of a field and the HELP text of its family.
 macro_rules! families {
     ($(#[$attribute:meta])* $reach:vis struct $group:ident {
         $($(#[doc = $help:literal])+ $name:literal => $visibility:vis $field:ident: $family:ty = $initial:expr,)+
@@ -50,6 +51,7 @@ macro_rules! families {
 }
 
 /// Defines constants of type [`Descriptor`]: `NAME = "name_without_suffix" ["labels"];`.
+// A macro for the same reason: the documentation of a constant is the HELP text.
 macro_rules! descriptors {
     ($($(#[doc = $help:literal])+ $constant:ident = $name:literal $([$($label:literal),+])?;)+) => {
         $($(#[doc = $help])+

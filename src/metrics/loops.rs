@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use strum::VariantArray as _;
 
 use super::family::{Writer, descriptors, seconds};
 use crate::health::Loop;
@@ -48,7 +49,7 @@ pub struct LoopState {
 /// The families `orgdata_up`, `orgdata_last_success_timestamp_seconds` and `orgdata_last_failure_info`. A loop that is switched
 /// off has no series, so that it does not look like one that fails.
 #[derive(Debug, Default)]
-pub struct Loops(Mutex<[LoopState; Loop::ALL.len()]>);
+pub struct Loops(Mutex<[LoopState; Loop::VARIANTS.len()]>);
 
 // === impl Loops ===
 
@@ -87,13 +88,13 @@ impl Loops {
 impl Collector for Loops {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (mut up, mut last_success, mut last_failure) = (Vec::new(), Vec::new(), Vec::new());
-        for (which, state) in Loop::ALL.into_iter().zip(&*lock(&self.0)) {
+        for (which, state) in Loop::VARIANTS.iter().zip(&*lock(&self.0)) {
             if state.enabled {
-                up.push(([which.as_str()], u32::from(state.up == Some(true))));
-                last_success.push(([which.as_str()], state.last_success.map_or(0.0, seconds)));
+                up.push(([which.as_ref()], u32::from(state.up == Some(true))));
+                last_success.push(([which.as_ref()], state.last_success.map_or(0.0, seconds)));
                 let failure = state.last_failure.as_ref();
                 let failure = failure.filter(|_| state.up == Some(false));
-                last_failure.extend(failure.map(|it| ([which.as_str(), it.reason], 1_u32)));
+                last_failure.extend(failure.map(|it| ([which.as_ref(), it.reason], 1_u32)));
             }
         }
         let mut families = Writer(encoder);

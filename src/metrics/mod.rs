@@ -14,7 +14,7 @@ pub(crate) mod otlp;
 pub(crate) mod process;
 mod series;
 pub(crate) mod state;
-pub(crate) mod tickets;
+pub mod tickets;
 
 use std::iter;
 use std::sync::Arc;

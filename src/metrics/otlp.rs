@@ -9,6 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use strum::VariantArray as _;
 
 use super::family::{Labels, OptionalTime, families, family};
 
@@ -30,7 +31,7 @@ families! {
         "orgdata_otlp_requests" => pub requests: Counter = Counter::default(),
         /// Export requests that were not acknowledged, by reason.
         "orgdata_otlp_request_failures" => failures: Family<Labels<1>, Counter>
-            = family(Counter::default, Reason::ALL.map(reason)),
+            = family(Counter::default, Reason::VARIANTS.iter().copied().map(reason)),
         /// Log records that the collector has not acknowledged yet.
         "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64> = Gauge::default(),
         /// When the oldest unacknowledged log record arrived, in seconds since the epoch; absent if there is none.
@@ -67,5 +68,5 @@ impl OtlpMetrics {
 }
 
 fn reason(why: Reason) -> Labels<1> {
-    [("reason", why.as_str())]
+    [("reason", why.into())]
 }

@@ -1,19 +1,41 @@
 //! Tickets as the last scan saw them: one snapshot, shown completely or not at all.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
+use rust_decimal::Decimal;
 use tokio::time::Instant;
 
 use super::family::{Writer, descriptors, seconds};
-use crate::tickets::{MIN_AGES, PERCENTILES, Snapshot, WINDOWS};
+
+/// The values of the label `min_age`, and what they mean.
+pub(crate) const MIN_AGES: [(&str, SignedDuration); 4] = [
+    ("1d", SignedDuration::from_hours(24)),
+    ("7d", SignedDuration::from_hours(7 * 24)),
+    ("30d", SignedDuration::from_hours(30 * 24)),
+    ("90d", SignedDuration::from_hours(90 * 24)),
+];
+
+/// The values of the label `window`: time before the scan. The time to close is not shown for the first.
+pub const WINDOWS: [(&str, SignedDuration); 3] = [
+    ("1d", SignedDuration::from_hours(24)),
+    ("7d", SignedDuration::from_hours(7 * 24)),
+    ("30d", SignedDuration::from_hours(30 * 24)),
+];
+
+/// The values of the label `percentile`, and the same as numbers.
+pub const PERCENTILES: [(&str, usize); 2] = [("50", 50), ("90", 90)];
+
+/// A label value.
+pub type Label = Arc<str>;
 
 descriptors! {
     /// Scans repeated because tickets moved between two pages, or because their number did not match totalCount.
@@ -72,12 +94,104 @@ pub struct TicketMetrics {
     running: AtomicBool,
 }
 
+/// All tickets at one moment, as the loop of tickets counted them.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When the scan ended, by this machine's clock.
+    pub(crate) taken_at: Timestamp,
+    /// How long the scan took, including repetitions.
+    pub(crate) duration: Duration,
+    /// Whether every ticket is in it exactly once.
+    pub consistent: bool,
+    /// Distinct tickets.
+    pub tickets: u64,
+    /// Tickets with a field that could not be read.
+    pub malformed: u64,
+    /// Tickets by `state` and `ticket_type`.
+    pub by_state: BTreeMap<[Label; 2], Group>,
+    /// Open tickets by `ticket_type` and `priority`.
+    pub open: BTreeMap<[Label; 2], Group>,
+    /// Open tickets by `ticket_type`.
+    pub times: BTreeMap<Label, OpenTimes>,
+    /// Distinct deals with open tickets, by `priority`.
+    pub deals: BTreeMap<Label, u64>,
+    /// Tickets opened and closed before the scan, by `ticket_type`.
+    pub flow: BTreeMap<Label, Flow>,
+}
+
+/// Tickets, and the sum of their deal amounts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Group {
+    /// The number of tickets.
+    pub tickets: u64,
+    deal_amount: Decimal,
+}
+
+/// The open tickets of one type by their times.
+#[derive(Clone, Debug, Default)]
+pub struct OpenTimes {
+    /// Past their due date.
+    pub overdue: u64,
+    /// At least as old as each value of `min_age`.
+    pub older_than: [u64; MIN_AGES.len()],
+    /// When the oldest was created.
+    pub oldest_created: Option<Timestamp>,
+}
+
+/// The tickets of one type that were opened and closed within each of the [`WINDOWS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// By `createdAt`.
+    pub opened: [u64; WINDOWS.len()],
+    /// By `closedAt`.
+    pub closed: [u64; WINDOWS.len()],
+    /// Seconds from `createdAt` to `closedAt` of those closed, for each of the [`PERCENTILES`]; `None` without one.
+    pub time_to_close: [[Option<u32>; PERCENTILES.len()]; WINDOWS.len()],
+}
+
 #[derive(Debug)]
 struct Published {
     snapshot: Arc<Snapshot>,
     /// By the monotonic clock, so that setting the machine's clock does not change the age of a snapshot.
     at: Instant,
     max_age: Duration,
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Returns the states that tickets are in.
+    pub(crate) fn states(&self) -> BTreeSet<Label> {
+        let groups = self.by_state.iter();
+        let used = groups.filter(|(_, group)| group.tickets > 0);
+        used.map(|([state, _], _)| state.clone()).collect()
+    }
+
+    /// Returns the number of open tickets.
+    pub fn open_total(&self) -> u64 {
+        self.open.values().map(|group| group.tickets).sum()
+    }
+
+    /// Returns the number of open tickets past their due date.
+    pub fn overdue_total(&self) -> u64 {
+        self.times.values().map(|times| times.overdue).sum()
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// Adds a ticket; one without an amount adds nothing to the sum.
+    pub(crate) fn add(&mut self, amount: Option<Decimal>) {
+        self.tickets += 1;
+        self.deal_amount = self.deal_amount.saturating_add(amount.unwrap_or_default());
+    }
+
+    /// Returns the sum of `dealAmountSum`.
+    pub fn deal_amount(&self) -> f64 {
+        // By way of the text, which gives the nearest double.
+        self.deal_amount.to_string().parse().unwrap_or_default()
+    }
 }
 
 // === impl TicketMetrics ===

@@ -182,7 +182,7 @@ impl<S: Export + 'static> Relay<S> {
             loop = "otlp",
             records = count,
             duration = %shown_duration(sent.elapsed()),
-            outcome = verdict.reason().map_or("accepted", Reason::as_str),
+            outcome = verdict.reason().map_or("accepted", Into::into),
             "delivery"
         );
         let (fate, pause) = self.bisect.answered(count, &verdict, Instant::now());
@@ -208,11 +208,11 @@ impl<S: Export + 'static> Relay<S> {
     async fn send(&self, request: ExportLogsServiceRequest) -> Verdict {
         self.metrics.requests.inc();
         let sender = self.sender.clone();
-        let request = async move { sender.export(request).await };
+        let export = async move { sender.export(request).await };
         // A panic in a library must not end the loop: tonic panics on a malformed `grpc-status-details-bin`.
-        let request = AbortOnDropHandle::new(tokio::spawn(request.in_current_span()));
-        let verdict = self.health.request(Loop::Otlp, request).await;
-        let verdict = verdict.unwrap_or_else(|_| {
+        let exporting = AbortOnDropHandle::new(tokio::spawn(export.in_current_span()));
+        let exported = self.health.request(Loop::Otlp, exporting).await;
+        let verdict = exported.unwrap_or_else(|_| {
             let message = "the OTLP client panicked, probably on a malformed answer";
             Verdict::Rejected(Rejection::new(Reason::Unavailable, message))
         });
@@ -296,7 +296,7 @@ impl<S: Export + 'static> Relay<S> {
                     tracing::warn!(
                         loop = "otlp",
                         records,
-                        reason = reason.as_str(),
+                        reason = reason.as_ref(),
                         error = rejection.message,
                         "the collector rejected a log record, which is now a dead letter"
                     );
@@ -332,7 +332,7 @@ impl<S: Export + 'static> Relay<S> {
     /// Returns the delay before the next attempt.
     fn hold(&mut self, rejection: &Rejection) -> Next {
         let wait = self.backoff.next(rejection.retry_after);
-        let (reason, message) = (rejection.reason.as_str(), rejection.message.as_str());
+        let (reason, message): (&str, _) = (rejection.reason.into(), &*rejection.message);
         self.loops.failure(Loop::Otlp, reason, message);
         if let Some(failures) = self.failures.should_log(reason) {
             tracing::warn!(

@@ -3,22 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use rust_decimal::Decimal;
+use jiff::Timestamp;
 
 use super::ScanSettings;
-use super::flow::{Counts, Flow};
+use super::flow::Counts;
 use super::ticket::Ticket;
-use super::values::{Label, LabelValues, NONE, UNKNOWN};
+use super::values::{LabelValues, NONE, UNKNOWN};
+use crate::metrics::tickets::{Label, MIN_AGES, Snapshot};
 use crate::util::shown_id;
-
-/// The values of the label `min_age`, and what they mean.
-pub(crate) const MIN_AGES: [(&str, SignedDuration); 4] = [
-    ("1d", SignedDuration::from_hours(24)),
-    ("7d", SignedDuration::from_hours(7 * 24)),
-    ("30d", SignedDuration::from_hours(30 * 24)),
-    ("90d", SignedDuration::from_hours(90 * 24)),
-];
 
 /// The maximum number of tickets, which bounds the memory of a scan.
 pub const MAX_TICKETS: u64 = 2_000_000;
@@ -26,56 +18,12 @@ pub const MAX_TICKETS: u64 = 2_000_000;
 /// The maximum duration of reading the listing once.
 pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// All tickets at one moment.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// When the scan ended, by this machine's clock.
-    pub(crate) taken_at: Timestamp,
-    /// How long the scan took, including repetitions.
-    pub(crate) duration: Duration,
-    /// Whether every ticket is in it exactly once.
-    pub consistent: bool,
-    /// Distinct tickets.
-    pub tickets: u64,
-    /// Tickets with a field that could not be read.
-    pub malformed: u64,
-    /// The API's clock at the start of the scan, to which ages, due dates and windows refer.
-    pub(crate) as_of: Timestamp,
-    /// Tickets by `state` and `ticket_type`.
-    pub by_state: BTreeMap<[Label; 2], Group>,
-    /// Open tickets by `ticket_type` and `priority`.
-    pub open: BTreeMap<[Label; 2], Group>,
-    /// Open tickets by `ticket_type`.
-    pub times: BTreeMap<Label, OpenTimes>,
-    /// Distinct deals with open tickets, by `priority`.
-    pub deals: BTreeMap<Label, u64>,
-    /// Tickets opened and closed before the scan, by `ticket_type`.
-    pub flow: BTreeMap<Label, Flow>,
-}
-
-/// Tickets, and the sum of their deal amounts.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Group {
-    /// The number of tickets.
-    pub tickets: u64,
-    deal_amount: Decimal,
-}
-
-/// The open tickets of one type by their times.
-#[derive(Clone, Debug, Default)]
-pub struct OpenTimes {
-    /// Past their due date.
-    pub overdue: u64,
-    /// At least as old as each value of `min_age`.
-    pub older_than: [u64; MIN_AGES.len()],
-    /// When the oldest was created.
-    pub oldest_created: Option<Timestamp>,
-}
-
 /// The numbers of one scan so far.
 #[derive(Debug)]
 pub struct Aggregate {
     snapshot: Snapshot,
+    /// The API's clock at the start of the scan, to which ages, due dates and windows refer.
+    now: Timestamp,
     states: LabelValues,
     types: LabelValues,
     priorities: LabelValues,
@@ -87,60 +35,6 @@ pub struct Aggregate {
     pub(super) example: Option<String>,
 }
 
-// === impl Snapshot ===
-
-impl Snapshot {
-    /// Returns a snapshot without tickets.
-    pub(crate) fn new(as_of: Timestamp) -> Self {
-        Self {
-            taken_at: as_of,
-            duration: Duration::ZERO,
-            consistent: true,
-            tickets: 0,
-            malformed: 0,
-            as_of,
-            by_state: BTreeMap::new(),
-            open: BTreeMap::new(),
-            times: BTreeMap::new(),
-            deals: BTreeMap::new(),
-            flow: BTreeMap::new(),
-        }
-    }
-
-    /// Returns the states that tickets are in.
-    pub(crate) fn states(&self) -> BTreeSet<Label> {
-        let groups = self.by_state.iter();
-        let used = groups.filter(|(_, group)| group.tickets > 0);
-        used.map(|([state, _], _)| state.clone()).collect()
-    }
-
-    /// Returns the number of open tickets.
-    pub fn open_total(&self) -> u64 {
-        self.open.values().map(|group| group.tickets).sum()
-    }
-
-    /// Returns the number of open tickets past their due date.
-    pub fn overdue_total(&self) -> u64 {
-        self.times.values().map(|times| times.overdue).sum()
-    }
-}
-
-// === impl Group ===
-
-impl Group {
-    /// Adds a ticket; one without an amount adds nothing to the sum.
-    pub(crate) fn add(&mut self, amount: Option<Decimal>) {
-        self.tickets += 1;
-        self.deal_amount = self.deal_amount.saturating_add(amount.unwrap_or_default());
-    }
-
-    /// Returns the sum of `dealAmountSum`.
-    pub fn deal_amount(&self) -> f64 {
-        // By way of the text, which gives the nearest double.
-        self.deal_amount.to_string().parse().unwrap_or_default()
-    }
-}
-
 // === impl Aggregate ===
 
 impl Aggregate {
@@ -148,7 +42,8 @@ impl Aggregate {
     pub fn new(settings: &ScanSettings, now: Timestamp, expected: u64) -> Self {
         let expected = usize::try_from(expected.min(MAX_TICKETS)).unwrap_or_default();
         Self {
-            snapshot: Snapshot::new(now),
+            snapshot: Snapshot::default(),
+            now,
             states: LabelValues::new(UNKNOWN, &settings.open_states),
             types: LabelValues::new(UNKNOWN, &[]),
             priorities: LabelValues::new(NONE, &settings.priorities),
@@ -251,20 +146,19 @@ impl Aggregate {
         // One that was opened again may keep the time.
         let closed = ticket.closed_at.time().filter(|_| !is_open);
         let flow = self.flow.entry(kind.clone()).or_default();
-        flow.add(created, closed, self.snapshot.as_of);
+        flow.add(created, closed, self.now);
         if !is_open {
             return;
         }
         let priority = self.link(ticket);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
-        let now = self.snapshot.as_of;
         let times = self.snapshot.times.entry(kind).or_default();
         let due = ticket.target_due_date.end();
-        times.overdue += u64::from(due.is_some_and(|due| due <= now));
+        times.overdue += u64::from(due.is_some_and(|due| due <= self.now));
         if let Some(created) = created {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
-                *older += u64::from(now.duration_since(created) >= *min_age);
+                *older += u64::from(self.now.duration_since(created) >= *min_age);
             }
             let oldest = times.oldest_created.get_or_insert(created);
             *oldest = created.min(*oldest);

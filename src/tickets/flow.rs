@@ -1,28 +1,8 @@
 //! Ticket flow: how many tickets of a type were opened and closed in the days before the scan, and how long they were open.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-/// The values of the label `window`: time before the scan. The time to close is not shown for the first.
-pub const WINDOWS: [(&str, SignedDuration); 3] = [
-    ("1d", SignedDuration::from_hours(24)),
-    ("7d", SignedDuration::from_hours(7 * 24)),
-    ("30d", SignedDuration::from_hours(30 * 24)),
-];
-
-/// The values of the label `percentile`, and the same as numbers.
-pub const PERCENTILES: [(&str, usize); 2] = [("50", 50), ("90", 90)];
-
-/// The tickets of one type that were opened and closed within each of the [`WINDOWS`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
-    /// By `createdAt`.
-    pub opened: [u64; WINDOWS.len()],
-    /// By `closedAt`.
-    pub closed: [u64; WINDOWS.len()],
-    /// Seconds from `createdAt` to `closedAt` of those closed, for each of the [`PERCENTILES`]; `None` without one.
-    pub time_to_close: [[Option<u32>; PERCENTILES.len()]; WINDOWS.len()],
-}
-
+use crate::metrics::tickets::{Flow, PERCENTILES, WINDOWS};
 /// The flow of one type so far. A ticket is in the shortest of the [`WINDOWS`] that it belongs to.
 #[derive(Debug, Default)]
 pub(super) struct Counts {

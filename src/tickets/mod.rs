@@ -1,22 +1,21 @@
 //! Tickets as gauges: a periodic scan over all pages, published as one snapshot or not at all.
 //!
-//! [`Scanner::round`] reads all pages (`scan`) while an [`Aggregate`] adds up what they hold, and returns a [`Snapshot`]. The
-//! loop that calls it and publishes the snapshot is in `app`.
+//! [`Scanner::round`] reads all pages (`scan`) while an [`Aggregate`] adds up what they hold, and returns a
+//! [`Snapshot`](crate::metrics::tickets::Snapshot). The loop in `run` calls it and publishes the snapshot.
 
 mod aggregate;
 mod flow;
+mod run;
 mod scan;
 mod ticket;
 mod values;
 
 use std::time::Duration;
 
-pub use aggregate::{Aggregate, Group, MAX_SCAN, MAX_TICKETS, OpenTimes, Snapshot};
-pub use flow::{Flow, PERCENTILES, WINDOWS};
+pub use aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS};
+pub use run::scan_tickets;
 pub use scan::{Doubt, MAX_ATTEMPTS, MAX_DEALS, ScanError, Scanner};
-pub use values::{Label, MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
-
-pub(crate) use aggregate::MIN_AGES;
+pub use values::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 
 /// Returns the organization of a ticket as the API wrote it.
 pub(crate) fn organization(raw: &str) -> Option<i64> {

@@ -14,10 +14,11 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::ScanSettings;
-use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS, Snapshot};
+use super::aggregate::{Aggregate, MAX_SCAN, MAX_TICKETS};
 use super::ticket::Ticket;
 use crate::ledger::{LedgerError, OtherOrganization};
 use crate::machine::{Machine, ThisMachine};
+use crate::metrics::tickets::Snapshot;
 use crate::util::shown_duration;
 
 /// The maximum number of times that a round reads the listing.
@@ -77,7 +78,7 @@ impl ScanError {
     /// Returns the reason as a label value.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            Self::Api(error) => error.reason().as_str(),
+            Self::Api(error) => error.reason().into(),
             Self::Listing(_) => "listing",
             Self::OtherOrganization(_) => OtherOrganization::REASON,
             Self::Ledger(_) => "state_file",

@@ -1,12 +1,9 @@
 //! Values of the labels `state`, `ticket_type` and `priority`: open sets of the API, bounded here in length and number.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
+use crate::metrics::tickets::Label;
 use crate::util::one_line;
-
-/// A label value.
-pub type Label = Arc<str>;
 
 /// The value for a ticket without a state or type.
 pub const UNKNOWN: &str = "unknown";

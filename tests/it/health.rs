@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use orgdata_exporter::app::scan_tickets;
 use orgdata_exporter::audit::Tail;
 use orgdata_exporter::health::{Health, LONGEST_ROUND, Loop, SILENCE};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::tickets::scan_tickets;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::settings::{in_process, ledger, tail};
@@ -47,7 +47,7 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_is_refused_is_not() {
         let both = tokio::spawn(async { tokio::join!(entries, tickets) });
         let stuck = || {
             let stuck = health.stuck().into_iter();
-            let mut stuck: Vec<_> = stuck.map(|stuck| stuck.which.as_str()).collect();
+            let mut stuck: Vec<_> = stuck.map(|stuck| stuck.which.as_ref().to_owned()).collect();
             stuck.sort_unstable();
             stuck
         };

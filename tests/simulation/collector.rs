@@ -246,7 +246,7 @@ impl Export for Sender {
                 }
                 state.collector.gaps.extend(gaps);
             }
-            let verdict = deed.verdict.reason().map_or("ok", Reason::as_str);
+            let verdict = deed.verdict.reason().map_or("ok", Into::into);
             state.note(
                 &format!("send {ids:?} {verdict}"),
                 ids.len() as u64,

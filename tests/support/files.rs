@@ -147,6 +147,7 @@ pub(crate) fn text(value: &Value) -> String {
 }
 
 /// Asserts that a value has everything of a JSON pattern: objects may have more keys, and null means absent.
+// A macro, so that the pattern is written as JSON and a failure names the line of the test.
 macro_rules! assert_has {
     ($value:expr, $($pattern:tt)+) => {
         assert_eq!($crate::support::files::missing(&$value, &serde_json::json!($($pattern)+), ""), None)

@@ -16,8 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use args::{WebArgs, listen_address};
 pub use config::WebConfig;
 pub use file::read_file;
-pub use listen::{Bound, bind};
-pub use server::{Limits, serve};
+pub use listen::{Bound, Limits, bind};
+pub use server::serve;
 pub use tls::validity;
 
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.

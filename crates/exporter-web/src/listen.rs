@@ -2,11 +2,26 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-use crate::{Limits, WebArgs, WebConfig};
+use crate::args::WebArgs;
+use crate::config::WebConfig;
+
+/// Bounds on clients. The defaults suit scrapers and probes; tests make them small.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The maximum number of open connections. Others wait in the queue of the system.
+    pub connections: usize,
+    /// The maximum time of a TLS handshake, and of a connection without a complete request, also between two requests.
+    pub header_timeout: Duration,
+    /// The maximum time in which a client takes nothing of a response.
+    pub write_timeout: Duration,
+    /// The maximum time for responses to finish when the exporter stops.
+    pub shutdown_grace: Duration,
+}
 
 /// Listening sockets: clients can connect from here on, and are answered once [`serve`](crate::serve) runs.
 #[derive(Debug)]
@@ -69,6 +84,19 @@ fn failed(address: &str, error: io::Error) -> io::Error {
     };
     let text = format!("cannot listen on {address}: {error}; {advice} with --web.listen-address");
     io::Error::new(error.kind(), text)
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            header_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(5),
+            shutdown_grace: Duration::from_secs(3),
+        }
+    }
 }
 
 // === impl Bound ===

@@ -28,8 +28,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::config::Current;
-use crate::{Bound, WebConfig};
+use crate::config::{Current, WebConfig};
+use crate::listen::{Bound, Limits};
 
 /// The maximum size of the request line and headers together, and what is buffered of a response, in bytes. Prometheus
 /// sends 400.
@@ -58,19 +58,6 @@ const HEADERS: [(&str, &str); 5] = [
 
 const CONTENT_SECURITY_POLICY: &str =
     "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'";
-
-/// Bounds on clients. The defaults suit scrapers and probes; tests make them small.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// The maximum number of open connections. Others wait in the queue of the system.
-    pub connections: usize,
-    /// The maximum time of a TLS handshake, and of a connection without a complete request, also between two requests.
-    pub header_timeout: Duration,
-    /// The maximum time in which a client takes nothing of a response.
-    pub write_timeout: Duration,
-    /// The maximum time for responses to finish when the exporter stops.
-    pub shutdown_grace: Duration,
-}
 
 /// What every connection needs.
 struct Server {
@@ -117,19 +104,6 @@ pub async fn serve(bound: Bound, router: Router, shutdown: impl Future<Output = 
         () = shutdown => {}
     }
     let _ = timeout(limits.shutdown_grace, graceful.shutdown()).await;
-}
-
-// === impl Limits ===
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 256,
-            header_timeout: Duration::from_secs(5),
-            write_timeout: Duration::from_secs(5),
-            shutdown_grace: Duration::from_secs(3),
-        }
-    }
 }
 
 // === impl Server ===

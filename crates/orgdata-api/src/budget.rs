@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use strum::VariantArray as _;
 use tokio::time::Instant;
 
 use super::Endpoint;
@@ -24,7 +25,7 @@ struct State {
     /// When the bucket would be empty if every request had been sent at the full rate.
     horizon: Instant,
     /// When the pause of each endpoint ends that the API asked for.
-    paused_until: [Instant; Endpoint::ALL.len()],
+    paused_until: [Instant; Endpoint::VARIANTS.len()],
     /// The time that requests waited and that has not been reported.
     waited: Duration,
     /// The paused time before it is in `waited`, or has been reported.
@@ -41,7 +42,7 @@ impl Budget {
             interval: Duration::from_secs_f64(1.0 / rate),
             state: Mutex::new(State {
                 horizon: now,
-                paused_until: Endpoint::ALL.map(|_| now),
+                paused_until: [now; Endpoint::VARIANTS.len()],
                 waited: Duration::ZERO,
                 settled_at: now,
             }),

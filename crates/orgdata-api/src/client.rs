@@ -280,7 +280,7 @@ impl Client {
         });
         self.0.transport.report(outcome(status, &result)).await;
         if let Err(error) = &result {
-            span.record("error.type", error.reason().as_str());
+            span.record("error.type", error.reason().as_ref());
         }
         tracing::debug!(
             method = "GET",
@@ -289,7 +289,7 @@ impl Client {
             status,
             bytes,
             duration = %humantime::format_duration(Duration::from_millis(duration.as_millis() as u64)),
-            error = result.as_ref().err().map(|error| error.reason().as_str()),
+            error = result.as_ref().err().map(|error| <&str>::from(error.reason())),
             "request"
         );
         result

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use strum::{AsRefStr, IntoStaticStr, VariantArray};
 
 use super::sanitize::sanitize;
 
@@ -24,33 +25,33 @@ pub struct ApiError {
     retry_after: Option<Duration>,
 }
 
-crate::labels! {
-    /// The reason of a failure as a label value: what to do about it differs.
-    FailureReason {
-        /// The key cannot be read.
-        Key => "key",
-        /// There is no connection: name, network or TLS.
-        Connect => "connect",
-        /// There was no response in time, or it did not end in time.
-        Timeout => "timeout",
-        /// HTTP 401 with the API's own JSON.
-        Unauthorized => "unauthorized",
-        /// HTTP 403 with the API's own JSON.
-        Forbidden => "forbidden",
-        /// HTTP 401 or 403 with another body: a proxy, a firewall or an allow list in front of the API refuses.
-        Blocked => "blocked",
-        /// HTTP 429, or 403 for a quota, or the API asked for a pause that has not ended.
-        RateLimited => "rate_limited",
-        /// HTTP 5xx (specification, section 7.1), whatever its body.
-        ServerError => "server_error",
-        /// Any other status: a validation error (specification, section 7.2), a wrong address, or a redirect to another
-        /// host, where the key is not sent.
-        Rejected => "rejected",
-        /// A success whose body is not a whole page: cut off, empty, HTML of a proxy, or JSON of another form.
-        Malformed => "malformed",
-        /// The response is larger than a page may be.
-        TooLarge => "too_large",
-    }
+/// The reason of a failure as a label value: what to do about it differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, AsRefStr, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum FailureReason {
+    /// The key cannot be read.
+    Key,
+    /// There is no connection: name, network or TLS.
+    Connect,
+    /// There was no response in time, or it did not end in time.
+    Timeout,
+    /// HTTP 401 with the API's own JSON.
+    Unauthorized,
+    /// HTTP 403 with the API's own JSON.
+    Forbidden,
+    /// HTTP 401 or 403 with another body: a proxy, a firewall or an allow list in front of the API refuses.
+    Blocked,
+    /// HTTP 429, or 403 for a quota, or the API asked for a pause that has not ended.
+    RateLimited,
+    /// HTTP 5xx (specification, section 7.1), whatever its body.
+    ServerError,
+    /// Any other status: a validation error (specification, section 7.2), a wrong address, or a redirect to another
+    /// host, where the key is not sent.
+    Rejected,
+    /// A success whose body is not a whole page: cut off, empty, HTML of a proxy, or JSON of another form.
+    Malformed,
+    /// The response is larger than a page may be.
+    TooLarge,
 }
 
 /// A response that is an error.

@@ -6,7 +6,6 @@ mod client;
 mod error;
 mod json;
 mod key;
-mod labels;
 mod page;
 mod query;
 mod sanitize;
@@ -24,14 +23,16 @@ pub use query::{BaseUrl, Filters};
 pub use sanitize::{MAX_SHOWN, error_chain, location, one_line, sanitize};
 pub use time::{is_date, parse_json_time, parse_time};
 
-labels! {
-    /// One of the two listings (specification, section 4). Its label is a value of `endpoint`.
-    Endpoint {
-        /// `GET /v1/audit-logs`.
-        AuditLogs => "audit-logs",
-        /// `GET /v1/tickets`.
-        Tickets => "tickets",
-    }
+use strum::{AsRefStr, IntoStaticStr, VariantArray};
+
+/// One of the two listings (specification, section 4). Its label is a value of `endpoint`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, AsRefStr, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Endpoint {
+    /// `GET /v1/audit-logs`.
+    AuditLogs,
+    /// `GET /v1/tickets`.
+    Tickets,
 }
 
 // === impl Endpoint ===

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::ALLOW;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::fault::Endpoint;
 use crate::query::Query;
+use crate::response::{Reset, message, respond};
 use crate::sim::Simulator;
-use crate::strike::{Reset, strike};
+use crate::strike::strike;
 use crate::{audit, auth};
 
 /// Answers the two listings, and everything that does not exist.
@@ -69,16 +70,6 @@ fn listing(
         Ok(page) => (StatusCode::OK, page),
         Err(issues) => (StatusCode::BAD_REQUEST, issues),
     }
-}
-
-/// Returns an error with a message (section 7.1).
-pub(crate) fn message(status: StatusCode, message: &str) -> Response {
-    respond(status, json!({ "message": message }).to_string())
-}
-
-/// Returns a response with a JSON body.
-pub(crate) fn respond(status: StatusCode, body: String) -> Response {
-    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// Waits; never returns if the time is `Duration::MAX`.

@@ -18,9 +18,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::data;
+use crate::entry::Key;
 use crate::query::{Query, issue};
 use crate::readings::Readings;
-use crate::world::{Key, Row, World};
+use crate::world::{Row, World};
 
 /// The parameters with one value.
 const SINGLE: &str = "limit before after";

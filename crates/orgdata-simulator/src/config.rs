@@ -7,9 +7,11 @@ use jiff::Timestamp;
 
 use crate::auth::ApiKey;
 use crate::clock::ClockSource;
-use crate::control::checked_rate;
 use crate::fault::{Fault, duration};
 use crate::readings::Readings;
+
+/// The most entries or changes per second.
+const MAX_RATE: f64 = 1e6;
 
 /// Everything that decides what a simulator serves.
 #[derive(Clone, Debug, clap::Args)]
@@ -112,4 +114,12 @@ impl Config {
 
 fn rate(text: &str) -> Result<f64, String> {
     checked_rate(text.parse().unwrap_or(f64::NAN))
+}
+
+/// Returns the rate, or why it is not usable.
+pub(crate) fn checked_rate(rate: f64) -> Result<f64, String> {
+    if (0.0..=MAX_RATE).contains(&rate) {
+        return Ok(rate);
+    }
+    Err("a rate is a number from 0 to a million per second".to_owned())
 }

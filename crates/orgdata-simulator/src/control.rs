@@ -15,13 +15,11 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::answer::message;
+use crate::config::checked_rate;
 use crate::fault::{Fault, duration};
 use crate::fields::Fields;
+use crate::response::message;
 use crate::sim::Simulator;
-
-/// The most entries or changes per second.
-const MAX_RATE: f64 = 1e6;
 
 /// A page with what is set now, and a button for each command.
 const INDEX: &str = include_str!("index.html");
@@ -86,14 +84,6 @@ fn run(sim: &Simulator, command: Command) -> Result<(), String> {
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
-}
-
-/// Returns the rate, or why it is not usable.
-pub(crate) fn checked_rate(rate: f64) -> Result<f64, String> {
-    if (0.0..=MAX_RATE).contains(&rate) {
-        return Ok(rate);
-    }
-    Err("a rate is a number from 0 to a million per second".to_owned())
 }
 
 /// Returns what is set now.

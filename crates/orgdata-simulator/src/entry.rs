@@ -6,7 +6,15 @@ use serde_json::{Value, json};
 use crate::clock;
 use crate::data;
 use crate::dice::{Dice, Purpose, hash};
-use crate::world::Key;
+
+/// The place of an entry in the listing, which a cursor names. It is never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// `createdAt`, in milliseconds since 1970.
+    pub(crate) created: i64,
+    /// The number in the order of arrival.
+    pub(crate) number: u64,
+}
 
 /// Returns the entry at this place. `start` is when the simulator started.
 pub(crate) fn draw(seed: u64, start: i64, key: Key, (organization, name): (i64, &str)) -> Value {

@@ -20,6 +20,7 @@ mod fault;
 mod fields;
 mod query;
 mod readings;
+mod response;
 mod server;
 mod sim;
 mod strike;

@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::Config;
+use crate::response::{Reset, http_date};
 use crate::sim::Simulator;
-use crate::strike::{Reset, http_date};
 use crate::{answer, control};
 
 /// A simulator that listens on a port of its own. It stops when this is dropped.

@@ -9,17 +9,12 @@ use axum::response::{Html, IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use jiff::fmt::rfc2822::DateTimePrinter;
 use serde_json::{Value, json};
 
-use crate::answer::{message, respond};
 use crate::clock;
 use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 use crate::query::Query;
-
-/// Marks a response in place of which the connection ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reset;
+use crate::response::{Reset, http_date, message, respond};
 
 /// What the faults made of a response, apart from changes of its page.
 #[derive(Debug, Default)]
@@ -128,13 +123,6 @@ impl FaultKind {
         }
         true
     }
-}
-
-/// Returns a time as HTTP writes it, bounded by what HTTP can express.
-pub(crate) fn http_date(millis: i64) -> String {
-    let time = clock::timestamp(millis.max(0));
-    let written = DateTimePrinter::new().timestamp_to_rfc9110_string(&time);
-    written.unwrap_or_default()
 }
 
 fn too_many_requests(wait: RetryAfter, now: i64) -> Response {

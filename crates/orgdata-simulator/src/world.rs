@@ -10,21 +10,12 @@ use crate::clock;
 use crate::config::Config;
 use crate::data;
 use crate::dice::{Purpose, hash};
-use crate::entry;
+use crate::entry::{self, Key};
 use crate::fields::Fields;
 use crate::readings::KeyReading;
 
 /// One in so many groups of four entries of the history shares one moment.
 const SHARED: u64 = 16;
-
-/// The place of an entry in the listing, which a cursor names. It is never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    /// `createdAt`, in milliseconds since 1970.
-    pub(crate) created: i64,
-    /// The number in the order of arrival.
-    pub(crate) number: u64,
-}
 
 /// An entry without its content.
 #[derive(Clone, Debug)]

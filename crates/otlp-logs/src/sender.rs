@@ -107,7 +107,7 @@ impl Export for Sender {
         }
         client.report(outcome(&verdict)).await;
         if let Some(reason) = verdict.reason() {
-            span.record("error.type", reason.as_str());
+            span.record("error.type", reason.as_ref());
         }
         verdict
     }

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use connections::error_chain;
+use strum::{AsRefStr, IntoStaticStr, VariantArray};
 use tonic::Code;
 
 /// The longest delay that a collector may ask for.
@@ -57,48 +58,28 @@ pub struct Rejection {
     pub retry_after: Option<Duration>,
 }
 
-/// Defines [`Reason`] with the name of each value.
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $reason:ident => $name:literal,)+) => {
-        /// The classes of rejections.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Reason {
-            $($(#[$doc])* $reason,)+
-        }
-
-        impl Reason {
-            /// Every reason.
-            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$reason),+];
-
-            /// Returns the name in lower case, such as `rate_limited`.
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$reason => $name,)+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
+/// The classes of rejections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Reason {
     /// There is no connection.
-    Connect => "connect",
+    Connect,
     /// There was no answer in time.
-    Timeout => "timeout",
+    Timeout,
     /// The collector or what is behind it is not available.
-    Unavailable => "unavailable",
+    Unavailable,
     /// A quota or rate limit.
-    RateLimited => "rate_limited",
+    RateLimited,
     /// The credentials are missing or wrong.
-    Unauthorized => "unauthorized",
+    Unauthorized,
     /// There is no OTLP receiver for log records at this address.
-    WrongEndpoint => "wrong_endpoint",
+    WrongEndpoint,
     /// The request is larger than the collector accepts.
-    TooLarge => "too_large",
+    TooLarge,
     /// The request may contain a record that the collector cannot accept.
-    BadRecord => "bad_record",
+    BadRecord,
     /// An internal error of the collector, which a record may have caused.
-    ServerError => "server_error",
+    ServerError,
 }
 
 /// Returns the phrases of a fixed set that a text contains.

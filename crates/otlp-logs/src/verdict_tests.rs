@@ -3,7 +3,7 @@ use super::*;
 /// The value of the label `reason`, or "accepted".
 pub(crate) fn row(verdict: &Verdict) -> &'static str {
     let reason = verdict.reason();
-    reason.map_or("accepted", Reason::as_str)
+    reason.map_or("accepted", Into::into)
 }
 
 /// Returns why a request was rejected as a whole.

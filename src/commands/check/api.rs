@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
@@ -14,8 +15,12 @@ use super::report::Line;
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::ledger::EventId;
+use crate::metrics::Metrics;
 use crate::tickets::{Aggregate, organization};
 use crate::util::counted;
+
+/// The maximum time for one request, whatever the flags allow the exporter.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The number of items on a small page.
 const FEW: u32 = 10;
@@ -39,6 +44,17 @@ const CLOCK: &str = "this machine's clock and the API's differ by more than two 
 /// What pages show, with its level.
 type Found = Result<(Level, String), ApiError>;
 
+/// Adds the exporter's client, which waits no longer than `check`.
+pub(super) fn with_client(
+    settings: ExporterSettings,
+) -> Result<(ExporterSettings, Client), Vec<String>> {
+    let mut api = settings.api.clone();
+    api.timeout = api.timeout.min(MAX_TIME);
+    // The observer is not read.
+    let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone());
+    Ok((settings, client.map_err(|error| vec![error])?))
+}
+
 /// Returns the line of a listing, and the organizations that its items name.
 pub(super) async fn listing(
     endpoint: Endpoint,
@@ -51,7 +67,7 @@ pub(super) async fn listing(
         Endpoint::Tickets => tickets(&client, &settings, &mut organizations).await,
     };
     let line = match found {
-        Ok((level, text)) => Line::new(level, endpoint.as_str(), text),
+        Ok((level, text)) => Line::new(level, endpoint.into(), text),
         Err(error) => problem(&error, endpoint, &settings),
     };
     (line, organizations)
@@ -175,7 +191,7 @@ fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) ->
     let new_key = format!(
         "; create a key that has {} in the API's settings, under API keys, and put it into {place}, or do without: --{}.enabled=false",
         endpoint.scope(),
-        endpoint.as_str().trim_end_matches("-logs")
+        endpoint.as_ref().trim_end_matches("-logs")
     );
     let (level, advice) = match reason {
         R::Timeout | R::RateLimited => (NotTested, "; the exporter would try again"),
@@ -184,5 +200,5 @@ fn problem(error: &ApiError, endpoint: Endpoint, settings: &ExporterSettings) ->
         R::Malformed | R::TooLarge => (Bad, "; check --api.base-url (give the URL before /v1)"),
         _ => (Bad, ""),
     };
-    Line::new(level, endpoint.as_str(), format!("{error}{advice}")).because(reason.as_str())
+    Line::new(level, endpoint.into(), format!("{error}{advice}")).because(reason.into())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use otlp_logs::{Connection, Export as _, Reason, Sender, Target, Verdict};
 
-use super::MAX_TIME;
+use super::api::MAX_TIME;
 use super::report::Level::{Bad, Good, NotTested, Warning};
 use super::report::Line;
 use crate::cli::{self, ExporterSettings};
@@ -83,5 +83,5 @@ async fn send(connection: &Connection, check: &'static str, what: &str) -> Line 
         Reason::Connect | Reason::Timeout => message + &advice,
         _ => format!("{connection}: {message}{advice}"),
     };
-    Line::new(level, check, text).because(reason.as_str())
+    Line::new(level, check, text).because(reason.into())
 }

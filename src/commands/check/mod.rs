@@ -11,7 +11,6 @@ mod state;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -20,13 +19,9 @@ use tokio::task::JoinHandle;
 
 use super::{Failure, ReportFormat};
 use crate::cli::{self, ExporterSettings, Flags};
-use crate::metrics::Metrics;
 use report::Level::{Bad, Good, Warning};
 use report::{Line, Report};
 use state::State;
-
-/// The maximum time for one request, whatever the flags allow the exporter.
-const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// `check`.
 #[derive(Clone, Debug, Args)]
@@ -45,7 +40,7 @@ pub struct CheckArgs {
 pub async fn run(args: &CheckArgs, wrong: Vec<String>) -> Result<(), Failure> {
     let mut report = Report::new(args.format);
     let resolved = ExporterSettings::resolve(&args.flags, &cli::variable);
-    match resolved.and_then(with_client) {
+    match resolved.and_then(api::with_client) {
         Ok((settings, client)) if wrong.is_empty() => {
             try_all(Arc::new(settings), client, &mut report).await?;
         }
@@ -58,15 +53,6 @@ pub async fn run(args: &CheckArgs, wrong: Vec<String>) -> Result<(), Failure> {
         }
     }
     report.end()
-}
-
-/// Adds the exporter's client, which waits no longer than `check`.
-fn with_client(settings: ExporterSettings) -> Result<(ExporterSettings, Client), Vec<String>> {
-    let mut api = settings.api.clone();
-    api.timeout = api.timeout.min(MAX_TIME);
-    // The observer is not read.
-    let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone());
-    Ok((settings, client.map_err(|error| vec![error])?))
 }
 
 async fn try_all(

@@ -3,7 +3,7 @@
 use bytesize::ByteSize;
 use tokio::time::timeout;
 
-use super::MAX_TIME;
+use super::api::MAX_TIME;
 use super::report::Level::{Bad, Good, NotTested, Warning};
 use super::report::Line;
 use crate::ledger::{Inspection, LedgerOptions, OtherOrganization};

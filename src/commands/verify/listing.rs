@@ -5,8 +5,10 @@ use jiff::Timestamp;
 use orgdata_api::{AuditPage, Backoff, Client, FailureReason as R};
 use tokio::time::{Instant, sleep};
 
-use super::PATIENCE;
 use crate::audit::Entry;
+
+/// A page of the API, or a request to the collector, is tried again for this many times `--api.timeout`.
+pub(super) const PATIENCE: u32 = 10;
 
 /// The listing is left after this many entries in a row that are older than the window: some may be listed by arrival.
 const MAX_OLDER: u32 = 10_000;

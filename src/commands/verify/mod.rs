@@ -30,16 +30,13 @@ use crate::ledger::{DeadLetters, EventId, OWN_ID, OpenError, Stored};
 use crate::metrics::Metrics;
 use crate::util::counted;
 use export::{ExportSummary, Record};
-use listing::Listing;
+use listing::{Listing, PATIENCE};
 use offline::Offline;
-use report::Output;
+use report::{Output, not_compared};
 use send::Sending;
 
 /// The window ends this long before the last re-read that is surely complete: records need a moment to be delivered and indexed.
 const DELIVERY: Duration = Duration::from_secs(600);
-
-/// A page of the API, or a request to the collector, is tried again for this many times `--api.timeout`.
-const PATIENCE: u32 = 10;
 
 /// The maximum number of ids that are kept to be shown, of those that are there twice and of unknown ones.
 const MAX_KEPT: usize = 1000;
@@ -172,11 +169,6 @@ pub async fn run(
         let sent = counted(accepted, "record was sent", "records were sent");
         Err(not_compared(format!("stopped before the end; {sent}")))
     })
-}
-
-/// Exit status 2.
-fn not_compared(message: impl Into<String>) -> Failure {
-    Failure::new(2, message)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::export::{ExportSummary, Record};
-use super::report::Output;
-use super::{Failure, not_compared};
+use super::report::{Output, not_compared};
 use crate::audit::Entry;
+use crate::commands::Failure;
 use crate::ledger::CHECKPOINT_ID;
 
 /// The records of an export, by stream.

@@ -8,9 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::Failure;
 use super::export::ExportSummary;
-use crate::commands::{ReportFormat, printed};
+use crate::commands::{Failure, ReportFormat, printed};
 use crate::metrics::build::VERSION;
 use crate::util::one_line;
 
@@ -33,6 +32,11 @@ pub(super) struct Output {
     shown: BTreeMap<&'static str, u64>,
     /// Nothing is printed after an error.
     result: io::Result<()>,
+}
+
+/// Exit status 2.
+pub(super) fn not_compared(message: impl Into<String>) -> Failure {
+    Failure::new(2, message)
 }
 
 // === impl Output ===

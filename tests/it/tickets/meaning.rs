@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use orgdata_exporter::tickets::{Group, MAX_VALUES, OTHER, Scanner, Snapshot};
+use orgdata_exporter::metrics::tickets::{Group, Snapshot};
+use orgdata_exporter::tickets::{MAX_VALUES, OTHER, Scanner};
 use prometheus_client::metrics::counter::Counter;
 
 use super::support::{Script, settings, slice, snapshot};

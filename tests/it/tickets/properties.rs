@@ -10,12 +10,11 @@ use std::time::Duration;
 use http::StatusCode;
 use jiff::Timestamp;
 use orgdata_api::FailureReason;
+use orgdata_exporter::metrics::tickets::{Flow, PERCENTILES, Snapshot, WINDOWS};
 use orgdata_exporter::simulator::{
     Config as Organization, Fault, FaultKind, Fields, Readings, Simulator, TotalCount,
 };
-use orgdata_exporter::tickets::{
-    Doubt, Flow, MAX_ATTEMPTS, PERCENTILES, ScanError, Scanner, Snapshot, WINDOWS,
-};
+use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner};
 use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
 use proptest::sample::Index;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use orgdata_exporter::app::scan_tickets;
 use orgdata_exporter::health::{Health, Loop};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::tickets::scan_tickets;
 use tokio_util::sync::CancellationToken;
 
 use super::support::{Failure, Script, bugs, settings, slice};

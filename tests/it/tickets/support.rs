@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::Client;
+use orgdata_exporter::metrics::tickets::Snapshot;
 use orgdata_exporter::simulator::Simulator;
-use orgdata_exporter::tickets::{Doubt, ScanError, ScanSettings, Scanner, Snapshot};
+use orgdata_exporter::tickets::{Doubt, ScanError, ScanSettings, Scanner};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::support::settings::in_process;

@@ -56,7 +56,7 @@ async fn assert_error(reply: Reply, reason: &str, words: &[&str]) {
     let subject = Subject::new(&peer.url());
     let error = subject.failed().await;
     let text = error.to_string();
-    assert_eq!(error.reason().as_str(), reason, "{text}: {name}");
+    assert_eq!(error.reason().as_ref(), reason, "{text}: {name}");
     let attempts = match reason {
         // The loop asks for a smaller page.
         "timeout" => 1,
@@ -143,5 +143,5 @@ async fn without_a_key_nothing_is_sent() {
         ..settings(&peer.url())
     });
     let error = fast(subject.failed()).await;
-    assert_eq!((error.reason().as_str(), peer.count()), ("key", 0));
+    assert_eq!((error.reason().as_ref(), peer.count()), ("key", 0));
 }

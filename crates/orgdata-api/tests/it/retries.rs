@@ -92,7 +92,7 @@ async fn a_long_delay_holds_its_listing_for_an_hour_at_most_and_counts_while_it_
     for _ in 0..119 {
         // It fails without being sent.
         let error = subject.failed().await;
-        assert_eq!(error.reason().as_str(), "rate_limited");
+        assert_eq!(error.reason().as_ref(), "rate_limited");
         assert!(error.retry_after() <= wait);
         let (elapsed, throttled) = (started.elapsed(), subject.reported().throttled);
         let difference = (throttled - elapsed.as_secs_f64()).abs();

@@ -77,7 +77,7 @@ impl Observer for Recorder {
 
     fn failure(&self, _: Endpoint, reason: FailureReason) {
         let failures = &mut self.0.lock().unwrap().failures;
-        *failures.entry(reason.as_str()).or_default() += 1;
+        *failures.entry(reason.into()).or_default() += 1;
     }
 
     fn throttled(&self, waited: Duration) {

@@ -6,10 +6,11 @@ use orgdata_api::{ApiError, Client};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::ScanSettings;
+use super::scan::{Doubt, ScanError, Scanner};
 use crate::health::{Health, Loop};
 use crate::ledger::{Commit, LedgerHandle};
 use crate::metrics::{Metrics, TicketMetrics, Violation};
-use crate::tickets::{Doubt, ScanError, ScanSettings, Scanner};
 use crate::util::{Repeated, advice, shown_wait};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
