@@ -42,27 +42,6 @@ async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
     assert!(left < used + MIB, "{left} bytes for {used}");
 }
 
-#[tokio::test]
-async fn what_a_large_page_took_is_given_back() {
-    let mut world = World::new();
-    let mut commit = page(0, 1000, Timestamp::now());
-    for (number, entry) in (0u64..).zip(&mut commit.entries) {
-        let words = (0..600).map(|word| (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        entry.text = words
-            .map(|word| format!("{word:016x}"))
-            .collect::<String>()
-            .into();
-    }
-    world.commit(commit).await.unwrap();
-    let log = world.path().with_file_name("state.db-wal");
-    let (log, all) = (log.metadata().unwrap().len(), world.bytes());
-    assert!(log < MIB && all > 6 * MIB, "{log} of {all}");
-    assert!(world.ledger().is_full().await);
-    assert_eq!(world.drain().await.len(), 1000);
-    assert!(!world.ledger().is_full().await);
-    assert!(world.bytes() < MIB, "{} bytes", world.bytes());
-}
-
 /// Or records that arrive later would always be in front of it, and it would never be a suspect with a witness behind it.
 #[tokio::test]
 async fn an_entry_that_is_dated_ahead_leaves_before_what_arrives_later() {
@@ -75,37 +54,6 @@ async fn an_entry_that_is_dated_ahead_leaves_before_what_arrives_later() {
         world.commit(commit).await.unwrap();
     }
     assert_eq!(world.drain().await, raw(0, 3));
-}
-
-/// A newer record is delivered first if a collector rejects the oldest one.
-#[tokio::test]
-async fn a_witness_leaves_out_of_order() {
-    let mut world = World::new();
-    world.page(0, 4).await;
-    world.page(4, 3).await;
-    world.deliver(&world.batch(1).await).await;
-    let mut seen = Vec::new();
-    for skip in 0.. {
-        let ledger = world.ledger();
-        let record = ledger.outbox_batch(skip, 1, usize::MAX).await.unwrap();
-        if record.is_empty() {
-            break;
-        }
-        seen.extend(record);
-    }
-    assert_eq!(json(&seen), raw(1, 7));
-    let settled = Settled {
-        records: vec![seen[1].clone()],
-        is_witness: true,
-        rejected: None,
-    };
-    // Written again after it was interrupted, it takes nothing else.
-    for _ in 0..2 {
-        world.settle(settled.clone()).await;
-    }
-    world.restart();
-    let left = [1, 3, 4, 5, 6].map(|number| raw(number, number + 1).remove(0));
-    assert_eq!(world.drain().await, left);
 }
 
 /// Records wait while older entries are still to be read, so that these leave first.

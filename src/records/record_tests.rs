@@ -140,8 +140,8 @@ fn a_checkpoint_says_how_far_the_records_go() {
 const ENTRIES: &[(&str, &str)] = &[
     // Null means absent, and ids are found in either place.
     (
-        r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":1.5},"targetUserId":14,"task":{"id":null}}"#,
-        r#"log.record.uid="a" orgdata.activity.type="X" user.id="1.5" orgdata.target_user.id="14" orgdata.deal.id=5"#,
+        r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":5.0},"targetUserId":14,"task":{"id":null}}"#,
+        r#"log.record.uid="a" orgdata.activity.type="X" user.id="5" orgdata.target_user.id="14" orgdata.deal.id=5"#,
     ),
     // Wrong types are skipped, or keep their type.
     (
