@@ -160,6 +160,28 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
+    async fn a_loop_is_stuck_minutes_after_the_time_that_it_asked_for() {
+        let health = Health::default();
+        let _audit = health.watched(Loop::Audit);
+        drop(health.watched(Loop::Otlp));
+        health.begin(Loop::Tickets, Duration::ZERO);
+        for limit in [0, 30, 3600, 7 * 86_400].map(Duration::from_secs) {
+            health.begin(Loop::Audit, limit);
+            tokio::time::advance(limit + SILENCE).await;
+            assert_eq!(health.stuck(), []);
+            let second = Duration::from_secs(1);
+            tokio::time::advance(second).await;
+            let stuck = Stuck {
+                which: Loop::Audit,
+                silent: limit + SILENCE + second,
+            };
+            assert_eq!(health.stuck(), [stuck], "not those that ended or are off");
+            health.finished(Loop::Audit);
+            assert_eq!(health.stuck(), []);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_disk_that_hangs_after_a_request_is_noticed_and_a_long_sleep_is_not() {
         let health = Health::default();
         let _watched = health.watched(Loop::Audit);

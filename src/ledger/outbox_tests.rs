@@ -56,6 +56,37 @@ async fn an_entry_that_is_dated_ahead_leaves_before_what_arrives_later() {
     assert_eq!(world.drain().await, raw(0, 3));
 }
 
+/// A newer record is delivered first if a collector rejects the oldest one.
+#[tokio::test]
+async fn a_witness_leaves_out_of_order() {
+    let mut world = World::new();
+    world.page(0, 4).await;
+    world.page(4, 3).await;
+    world.deliver(&world.batch(1).await).await;
+    let mut seen = Vec::new();
+    for skip in 0.. {
+        let ledger = world.ledger();
+        let record = ledger.outbox_batch(skip, 1, usize::MAX).await.unwrap();
+        if record.is_empty() {
+            break;
+        }
+        seen.extend(record);
+    }
+    assert_eq!(json(&seen), raw(1, 7));
+    let settled = Settled {
+        records: vec![seen[1].clone()],
+        is_witness: true,
+        rejected: None,
+    };
+    // Written again after it was interrupted, it takes nothing else.
+    for _ in 0..2 {
+        world.settle(settled.clone()).await;
+    }
+    world.restart();
+    let left = [1, 3, 4, 5, 6].map(|number| raw(number, number + 1).remove(0));
+    assert_eq!(world.drain().await, left);
+}
+
 /// Records wait while older entries are still to be read, so that these leave first.
 #[tokio::test]
 async fn records_wait_for_older_ones_for_ten_minutes() {

@@ -411,4 +411,16 @@ mod tests {
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("5040"));
         assert_eq!(scrape(&metrics, GAPS).as_deref(), Some("3"));
     }
+
+    #[tokio::test]
+    async fn the_time_since_when_it_is_behind_is_absent_if_it_is_not() {
+        let metrics = metrics(Duration::ZERO);
+        let behind = "orgdata_audit_behind ";
+        let since = "orgdata_audit_behind_since_timestamp_seconds ";
+        assert_eq!(look(&metrics, behind).as_deref(), Some("0"));
+        assert_eq!(look(&metrics, since), None);
+        metrics.behind(Timestamp::from_second(1_772_359_200).ok());
+        assert_eq!(look(&metrics, behind).as_deref(), Some("1"));
+        assert_eq!(look(&metrics, since).as_deref(), Some("1772359200.0"));
+    }
 }

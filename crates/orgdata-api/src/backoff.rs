@@ -64,4 +64,13 @@ mod tests {
             backoff.reset();
         }
     }
+
+    #[test]
+    fn the_server_s_delay_wins_unless_it_is_too_short() {
+        let mut backoff = Backoff::default();
+        for (server, expected) in [(90, 90), (2, 2), (0, 1)] {
+            let delay = backoff.next(Some(Duration::from_secs(server)));
+            assert_eq!(delay, Duration::from_secs(expected));
+        }
+    }
 }
