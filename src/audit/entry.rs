@@ -401,11 +401,6 @@ fn identity(kind: &[u8], text: &str) -> EventId {
 mod tests {
     use super::*;
 
-    fn actor(fields: &str) -> Option<ActorRef> {
-        let raw = format!(r#"{{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z"{fields}}}"#);
-        Entry::read(&raw).actor()
-    }
-
     #[test]
     fn whatever_a_documented_field_is_an_entry_with_a_type_is_counted() {
         let entry: serde_json::Map<String, serde_json::Value> =
@@ -480,18 +475,6 @@ mod tests {
         assert_eq!(id, identity(b"id", "evt_1"));
         let huge = |last| format!(r#"{{"id":1844674407370955161{last},"type":"X"}}"#);
         assert_ne!(Entry::read(&huge(70)).id, Entry::read(&huge(71)).id);
-    }
-
-    #[test]
-    fn an_actor_has_an_id() {
-        assert_eq!(actor(""), None);
-        assert_eq!(actor(r#","actorUserId":5"#).expect("an actor").id, "5");
-        let user = actor(r#","actorUser":{"id":5.0,"firstName":"Ada","lastName":null}"#);
-        let expected = ActorRef {
-            id: "5".into(),
-            name: Some("Ada".into()),
-        };
-        assert_eq!(user, Some(expected));
     }
 
     #[test]

@@ -385,6 +385,7 @@ async fn a_damaged_file_is_refused_with_the_command_that_moves_it_away_and_not_t
         let path = world.path().display().to_string();
         let words = [
             format!("state file {path} is damaged: "),
+            "restore a copy of it".to_owned(),
             format!("`mv '{path}' '{path}.old'`, and the same for its -wal"),
             "counters begin at 0, and log records that wait".to_owned(),
         ];

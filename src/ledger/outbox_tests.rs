@@ -42,27 +42,6 @@ async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
     assert!(left < used + MIB, "{left} bytes for {used}");
 }
 
-#[tokio::test]
-async fn what_a_large_page_took_is_given_back() {
-    let mut world = World::new();
-    let mut commit = page(0, 1000, Timestamp::now());
-    for (number, entry) in (0u64..).zip(&mut commit.entries) {
-        let words = (0..600).map(|word| (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        entry.text = words
-            .map(|word| format!("{word:016x}"))
-            .collect::<String>()
-            .into();
-    }
-    world.commit(commit).await.unwrap();
-    let log = world.path().with_file_name("state.db-wal");
-    let (log, all) = (log.metadata().unwrap().len(), world.bytes());
-    assert!(log < MIB && all > 6 * MIB, "{log} of {all}");
-    assert!(world.ledger().is_full().await);
-    assert_eq!(world.drain().await.len(), 1000);
-    assert!(!world.ledger().is_full().await);
-    assert!(world.bytes() < MIB, "{} bytes", world.bytes());
-}
-
 /// Or records that arrive later would always be in front of it, and it would never be a suspect with a witness behind it.
 #[tokio::test]
 async fn an_entry_that_is_dated_ahead_leaves_before_what_arrives_later() {

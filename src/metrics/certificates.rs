@@ -75,33 +75,3 @@ impl Collector for Certificates {
         families.gauges(NOT_BEFORE, begins)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::metrics::Metrics;
-    use crate::metrics::exposition::Format;
-
-    #[test]
-    fn a_certificate_that_cannot_be_read_has_no_series() {
-        let metrics = Metrics::new(Duration::ZERO);
-        let scrape = || {
-            let scrape = Format::OpenMetrics.encode(metrics.registry());
-            scrape.expect("encodes")
-        };
-        assert!(!scrape().contains("orgdata_certificate"));
-        let [begin, end] = [1_700_000_000, 1_800_000_000]
-            .map(|second| Timestamp::from_second(second).expect("a time"));
-        metrics.certificates.set(vec![
-            ("web", Box::new(move || Some(begin..end))),
-            ("otlp", Box::new(|| None)),
-        ]);
-        for (name, at) in [("not_before", 17), ("not_after", 18)] {
-            let series = format!("{name}_timestamp_seconds{{used_for=\"web\"}} {at}00000000\n");
-            assert!(scrape().contains(&series), "{series}");
-        }
-        assert!(!scrape().contains("used_for=\"otlp\""));
-    }
-}

@@ -78,42 +78,29 @@ mod tests {
         values.map(|value| (ACCEPT, value)).collect()
     }
 
+    /// Of Prometheus 2.42, 3.5, and with native histograms; of VictoriaMetrics and a browser; and others.
+    const ACCEPT_HEADERS: &str = "
+application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1 => OpenMetrics
+application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4 => OpenMetrics
+application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1 => OpenMetrics
+text/plain;version=0.0.4;q=1,*/*;q=0.1 => Text
+text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8 => Text
+ => Text
+application/openmetrics-text;q=0.5, text/plain;q=0.501 => Text
+application/openmetrics-text;version=2.0.0 => Text
+application/openmetrics-text;q=0, */* => Text
+";
+
     #[test]
     fn the_format_follows_accept() {
-        let (open, text) = (Format::OpenMetrics, Format::Text);
-        for (accept, format) in [
-            // Prometheus 2.42, 3.5, and with native histograms.
-            (
-                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-                open,
-            ),
-            (
-                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4",
-                open,
-            ),
-            (
-                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-                open,
-            ),
-            // VictoriaMetrics, and a browser.
-            ("text/plain;version=0.0.4;q=1,*/*;q=0.1", text),
-            (
-                "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8",
-                text,
-            ),
-            ("", text),
-            (
-                "application/openmetrics-text;q=0.5, text/plain;q=0.501",
-                text,
-            ),
-            ("application/openmetrics-text;version=2.0.0", text),
-            ("application/openmetrics-text;q=0, */*", text),
-        ] {
-            assert_eq!(super::format(&headers(&[accept])), format, "{accept}");
+        for line in ACCEPT_HEADERS.lines().skip(1) {
+            let (accept, expected) = line.split_once(" => ").expect(line);
+            let format = super::format(&headers(&[accept]));
+            assert_eq!(format!("{format:?}"), expected, "{accept}");
         }
-        assert_eq!(super::format(&HeaderMap::new()), text);
+        assert_eq!(super::format(&HeaderMap::new()), Format::Text);
         let two = ["text/plain;q=0.5", "application/openmetrics-text"];
-        assert_eq!(super::format(&headers(&two)), open);
+        assert_eq!(super::format(&headers(&two)), Format::OpenMetrics);
     }
 
     #[test]

@@ -230,22 +230,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bad_field_leaves_the_others() {
-        let raw = r#"{"id":7,"type":3,"state":"OPEN","dealAmountSum":"12","createdAt":"2026-01-01T00:00:00Z","title":"\ud800",
-            "linkedDeals":[{"id":"x","priority":"HIGH"},5,{"id":9,"priority":null}]}"#;
-        let ticket = Ticket::read(raw);
-        let wrong = ["type", "dealAmountSum", "linkedDeals"];
-        assert_eq!((ticket.key, &*ticket.unreadable), (hash(7_u64), &wrong[..]));
-        let (state, kind) = (
-            ticket.state.value.as_deref(),
-            ticket.r#type.value.as_deref(),
-        );
-        assert_eq!((state, kind), (Some("OPEN"), None));
-        assert!(ticket.created_at.time().is_some() && ticket.deal_amount_sum.value.is_none());
-        assert_eq!(ticket.deals().count(), 0);
-    }
-
-    #[test]
     fn an_absurd_number_of_deals_is_cut() {
         for (count, is_cut) in [(MAX_LINKED_DEALS, false), (MAX_LINKED_DEALS + 1, true)] {
             let deals = vec!["{}"; count].join(",");

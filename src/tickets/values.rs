@@ -102,30 +102,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_beyond_the_limit_are_other_and_known_ones_stay() {
-        let mut labels = LabelValues::new(UNKNOWN, &["OPEN".to_owned()]);
-        for n in 0..MAX_VALUES {
-            assert_eq!(*labels.label(Some(&format!("S{n}"))), format!("S{n}"));
-        }
-        assert_eq!(*labels.label(Some("one more")), *OTHER);
-        for known in ["OPEN", "S0", UNKNOWN] {
-            assert_eq!(*labels.label(Some(known)), *known);
-        }
-    }
-
-    #[test]
-    fn a_value_is_short_and_on_one_line() {
-        let mut labels = LabelValues::new(UNKNOWN, &[]);
-        let long = labels.label(Some(&"ü".repeat(500)));
-        assert_eq!(long.chars().count(), MAX_LABEL_CHARS);
-        assert!(long.ends_with("ü…"));
-        assert_eq!(*labels.label(Some(" a\nb ")), *"a b");
-        for missing in [Some(" \t "), Some(""), None] {
-            assert_eq!(*labels.label(missing), *UNKNOWN);
-        }
-    }
-
-    #[test]
     fn unknown_priorities_rank_below_the_configured_and_above_none() {
         let configured = ["HIGH", "", "LOW"].map(str::to_owned);
         let mut labels = LabelValues::new(NONE, &configured);

@@ -30,42 +30,9 @@ const MARKERS: [&str; 2] = ["Marker-Name", "Marker-Value"];
 
 const GAPS: &str = "orgdata_audit_gaps_total";
 
-/// What a change does.
-struct Effect {
-    /// The text of the page.
-    text: &'static str,
-    /// How often an entry of each phase is counted in the end.
-    counted: &'static str,
-    /// How often it is delivered; `r`: once, without the markers.
-    records: &'static str,
-    /// The reason of the gap that is reported.
-    gap: Option<&'static str>,
-}
-
-const NOTHING: Effect = Effect {
-    text: "nothing",
-    counted: "0111",
-    records: "0111",
-    gap: None,
-};
-
-const COUNTERS: Effect = Effect {
-    text: "counters of events begin at 0",
-    counted: "0011",
-    ..NOTHING
-};
-
-const FILTERS: Effect = Effect {
-    text: "what came since the last re-read is delivered, not counted",
-    counted: "0101",
-    ..NOTHING
-};
-
-const LATER_RECORDS: Effect = Effect {
-    text: "concerns later records only",
-    records: "01rr",
-    ..NOTHING
-};
+/// What a change does: how often an entry of each phase is counted in the end; how often it is delivered (`r`: once, without the markers); and the
+/// reason of the gap that is reported (`-`: none is).
+const NOTHING: &str = "0111 0111 -";
 
 /// The flags whose change does nothing, with other values.
 const QUIET: [&str; 27] = [
@@ -98,109 +65,23 @@ const QUIET: [&str; 27] = [
     "--shutdown.grace=4s",
 ];
 
-/// A flag whose change does something, what, and the flags of each run.
-const LINES: [(&str, Effect, &[&str]); 14] = [
-    (
-        "audit.enabled",
-        Effect {
-            text: "off: nothing is read; on again: as after an outage",
-            ..NOTHING
-        },
-        &["", "--audit.enabled=false", ""],
-    ),
-    (
-        "audit.activity-types",
-        FILTERS,
-        &["", "--audit.activity-types={types}"],
-    ),
-    ("audit.deal-ids", FILTERS, &["", "--audit.deal-ids=7"]),
-    (
-        "audit.actor-emails",
-        FILTERS,
-        &[
-            "",
-            "--audit.actor-emails=user1@example.com,user2@example.com",
-        ],
-    ),
-    (
-        "audit.target-emails",
-        FILTERS,
-        &["", "--audit.target-emails=user3@example.com"],
-    ),
-    (
-        "metrics.actor-label",
-        COUNTERS,
-        &["", "--metrics.actor-label=name"],
-    ),
-    (
-        "metrics.hash-key-file",
-        Effect {
-            text: "with hashes as label, counters of events begin at 0",
-            ..COUNTERS
-        },
-        &[
-            "--metrics.actor-label=hash --metrics.hash-key-file=hash-key",
-            "--metrics.actor-label=hash --metrics.hash-key-file=other-hash-key",
-        ],
-    ),
-    (
-        "metrics.max-actors",
-        Effect {
-            text: "what was counted under a label stays there",
-            ..NOTHING
-        },
-        &["--metrics.max-actors=1", "--metrics.max-actors=2"],
-    ),
-    (
-        "metrics.exclude-activity-types",
-        Effect {
-            text: "concerns later events only",
-            counted: "0010",
-            ..NOTHING
-        },
-        &[
-            "--metrics.exclude-activity-types=TASK_CREATED",
-            "--metrics.exclude-activity-types=TASK_COMPLETED",
-        ],
-    ),
-    (
-        "state.path",
-        Effect {
-            text: "all begins anew, as at the first start",
-            counted: "0001",
-            records: "0101",
-            gap: None,
-        },
-        &["", "--state.path=other.db"],
-    ),
-    (
-        "otlp.endpoint",
-        Effect {
-            text: "records that wait stay; what is read without a collector is a gap, `not_recorded`",
-            records: "0101",
-            gap: Some("not_recorded"),
-            ..NOTHING
-        },
-        &[
-            "--otlp.endpoint=http://127.0.0.1:1 --shutdown.grace=100ms",
-            "--otlp.endpoint=",
-            "",
-        ],
-    ),
-    ("otlp.actor", LATER_RECORDS, &["", "--otlp.actor=none"]),
-    (
-        "otlp.exclude-activity-types",
-        Effect {
-            records: "0010",
-            ..LATER_RECORDS
-        },
-        &[
-            "--otlp.exclude-activity-types=TASK_CREATED",
-            "--otlp.exclude-activity-types=TASK_COMPLETED",
-        ],
-    ),
-    ("otlp.redact", LATER_RECORDS, &["", "--otlp.redact=secret"]),
-];
+/// The flags whose change does something: how often entries are counted and delivered, the gap, the text of the page, and the flags of each run.
+const LINES: &str = "
+audit.enabled | 0111 0111 - | off: nothing is read; on again: as after an outage | | --audit.enabled=false |
+audit.activity-types | 0101 0111 - | what came since the last re-read is delivered, not counted | | --audit.activity-types={types}
+audit.deal-ids | 0101 0111 - | what came since the last re-read is delivered, not counted | | --audit.deal-ids=7
+audit.actor-emails | 0101 0111 - | what came since the last re-read is delivered, not counted | | --audit.actor-emails=user1@example.com,user2@example.com
+audit.target-emails | 0101 0111 - | what came since the last re-read is delivered, not counted | | --audit.target-emails=user3@example.com
+metrics.actor-label | 0011 0111 - | counters of events begin at 0 | | --metrics.actor-label=name
+metrics.hash-key-file | 0011 0111 - | with hashes as label, counters of events begin at 0 | --metrics.actor-label=hash --metrics.hash-key-file=hash-key | --metrics.actor-label=hash --metrics.hash-key-file=other-hash-key
+metrics.max-actors | 0111 0111 - | what was counted under a label stays there | --metrics.max-actors=1 | --metrics.max-actors=2
+metrics.exclude-activity-types | 0010 0111 - | concerns later events only | --metrics.exclude-activity-types=TASK_CREATED | --metrics.exclude-activity-types=TASK_COMPLETED
+state.path | 0001 0101 - | all begins anew, as at the first start | | --state.path=other.db
+otlp.endpoint | 0111 0101 not_recorded | records that wait stay; what is read without a collector is a gap, `not_recorded` | --otlp.endpoint=http://127.0.0.1:1 --shutdown.grace=100ms | --otlp.endpoint= |
+otlp.actor | 0111 01rr - | concerns later records only | | --otlp.actor=none
+otlp.exclude-activity-types | 0111 0010 - | concerns later records only | --otlp.exclude-activity-types=TASK_CREATED | --otlp.exclude-activity-types=TASK_COMPLETED
+otlp.redact | 0111 01rr - | concerns later records only | | --otlp.redact=secret
+";
 
 /// An exporter with its peers.
 struct World {
@@ -212,14 +93,19 @@ struct World {
     ids: Vec<Vec<String>>,
 }
 
+/// Returns the cells of the lines.
+fn lines() -> impl Iterator<Item = Vec<&'static str>> {
+    let lines = LINES.trim().lines();
+    lines.map(|line| line.split('|').map(str::trim).collect())
+}
+
 /// Returns what the page says of a flag.
 pub(crate) fn effect(flag: &str) -> &'static str {
     if QUIET.iter().any(|quiet| name(quiet) == flag) {
-        return NOTHING.text;
+        return "nothing";
     }
-    let line = LINES.iter().find(|(name, ..)| *name == flag);
-    let (_, effect, _) = line.unwrap_or_else(|| panic!("--{flag} has no line in switches.rs"));
-    effect.text
+    let line = lines().find(|cells| cells[0] == flag);
+    line.unwrap_or_else(|| panic!("--{flag} has no line in switches.rs"))[2]
 }
 
 /// Returns the name of a flag with a value.
@@ -234,14 +120,15 @@ async fn a_change_of_a_flag_does_what_its_line_says() {
     let flags = command.get_arguments();
     let flags = flags.filter(|flag| flag.get_env().is_some());
     let flags: BTreeSet<_> = flags.filter_map(|flag| flag.get_long()).collect();
-    let names = LINES.iter().map(|(name, ..)| *name);
-    let lines = names.chain(QUIET.iter().map(|quiet| name(quiet)));
-    assert_eq!(flags, lines.collect());
+    let names = lines().map(|cells| cells[0]);
+    let names = names.chain(QUIET.iter().map(|quiet| name(quiet)));
+    assert_eq!(flags, names.collect());
     // They are changed at once.
-    let quiet = ["", &QUIET.join(" ")];
-    let lines = LINES.iter().map(|(_, effect, runs)| (effect, *runs));
-    let lines = lines.chain([(&NOTHING, &quiet[..])]);
-    join_all(lines.map(async |(effect, runs)| World::new().await.assert(effect, runs).await)).await;
+    let quiet = QUIET.join(" ");
+    let lines = lines().map(|cells| (cells[1], cells[3..].to_vec()));
+    let lines = lines.chain([(NOTHING, vec!["", &quiet])]);
+    join_all(lines.map(async |(effect, runs)| World::new().await.assert(effect, &runs).await))
+        .await;
 }
 
 // === impl World ===
@@ -330,7 +217,9 @@ impl World {
     }
 
     /// Plays the runs and asserts what a change does.
-    async fn assert(mut self, effect: &Effect, runs: &[&str]) {
+    async fn assert(mut self, effect: &str, runs: &[&str]) {
+        let mut effect = effect.split(' ');
+        let [counted, records, gap] = [(); 3].map(|()| effect.next().unwrap());
         self.add();
         let mut first = None;
         let mut last = None;
@@ -350,22 +239,19 @@ impl World {
         }
         let (first, (last, log)) = first.zip(last).unwrap();
         let found = (self.counted(&last), self.records());
-        let expected = (effect.counted.to_owned(), effect.records.to_owned());
+        let expected = (counted.to_owned(), records.to_owned());
         assert_eq!(found, expected, "{runs:?}: {log}");
-        if effect.counted.starts_with("01") {
+        if counted.starts_with("01") {
             let series = first.events().into_iter();
             let lower: Vec<_> = series
                 .filter(|(labels, value)| last.events()[labels] < *value)
                 .collect();
             assert!(lower.is_empty(), "{runs:?}: {lower:?}");
         }
-        let gaps = f64::from(u8::from(effect.gap.is_some()));
+        let gaps = if gap == "-" { 0.0 } else { 1.0 };
         assert_eq!(last.value(GAPS), Some(gaps), "{runs:?}");
-        let reason = effect.gap.map(|reason| format!("reason={reason} "));
-        assert!(
-            reason.is_none_or(|reason| log.contains(&reason)),
-            "{runs:?}: {log}"
-        );
+        let is_named = gap == "-" || log.contains(&format!("reason={gap} "));
+        assert!(is_named, "{runs:?}: {log}");
     }
 
     /// Returns how often an entry of each phase is counted.

@@ -24,9 +24,9 @@ use crate::support::busy::busy;
 pub(crate) const PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4";
 
 /// One request of a client that does nothing else with the connection.
-const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
+pub(crate) const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
 
-const GET_HEALTH: &[u8] = b"GET /-/healthy HTTP/1.1\r\nhost: x\r\n\r\n";
+pub(crate) const GET_HEALTH: &[u8] = b"GET /-/healthy HTTP/1.1\r\nhost: x\r\n\r\n";
 
 /// A server in this process; it stops with the test.
 pub(crate) struct Server {

@@ -22,7 +22,6 @@ mod alerts;
 mod collector;
 mod crash;
 mod dashboards;
-mod disk;
 mod examples;
 mod formats;
 mod helm;

@@ -8,19 +8,24 @@ use crate::support::files::{file, text, yaml};
 use crate::support::parts::{Collector, VictoriaLogs, binary, output, run};
 use crate::{organization, sending};
 
+/// Returns the records of a collector with this processor of a recipe.
+async fn transformed(recipe: &Value, processor: &str) -> Vec<Value> {
+    let collector = Collector::start_with("otelcol-old", |config| {
+        config["processors"] = recipe["processors"].clone();
+        config["service"]["pipelines"]["logs"]["processors"] = json!([processor]);
+    })
+    .await;
+    let simulator = organization(100, 0).await;
+    let _exporter = sending(&simulator, "grpc", &collector.endpoint("grpc")).start();
+    collector.records_at_least(100).await
+}
+
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector with the transform processor"]
 async fn a_collector_maps_every_record_to_an_ocsf_event() {
     let recipe = "deploy/recipes/ocsf.yaml";
     run("otelcol-old", &["validate", "--config", recipe], "").unwrap();
-    let collector = Collector::start_with("otelcol-old", |config| {
-        config["processors"] = yaml(recipe)["processors"].clone();
-        config["service"]["pipelines"]["logs"]["processors"] = json!(["transform/ocsf"]);
-    })
-    .await;
-    let simulator = organization(100, 0).await;
-    let _exporter = sending(&simulator, "grpc", &collector.endpoint("grpc")).start();
-    for record in collector.records_at_least(100).await {
+    for record in transformed(&yaml(recipe), "transform/ocsf").await {
         let (event, attributes) = (&record["body"], &record["attributes"]);
         let activity = event["activity_id"].as_i64().unwrap();
         let kind = text(&attributes["orgdata.activity.type"]);
@@ -90,14 +95,7 @@ async fn a_collector_makes_a_map_of_the_body() {
     let page = file("docs/log-records.md");
     let example = page.split("```yaml\n").nth(1).unwrap();
     let example: Value = serde_saphyr::from_str(example.split("```").next().unwrap()).unwrap();
-    let collector = Collector::start_with("otelcol-old", |config| {
-        config["processors"] = example["processors"].clone();
-        config["service"]["pipelines"]["logs"]["processors"] = json!(["transform/body"]);
-    })
-    .await;
-    let simulator = organization(100, 0).await;
-    let _exporter = sending(&simulator, "grpc", &collector.endpoint("grpc")).start();
-    for record in collector.records_at_least(100).await {
+    for record in transformed(&example, "transform/body").await {
         assert_eq!(record["body"]["id"], record["attributes"]["log.record.uid"]);
     }
 }

@@ -8,6 +8,7 @@ use orgdata_api::{Endpoint, FailureReason, Observer as _, TicketPage};
 use orgdata_exporter::health::Loop;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::{Changes, EventLabels, Total};
+use orgdata_exporter::metrics::certificates::Certificate;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::tickets::{Aggregate, ScanSettings};
 use otlp_logs::Reason;
@@ -22,7 +23,7 @@ const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
 /// A name that has to be escaped.
 const NAME: &str = "Zoë \"Zed\" \\ back\nslash # {a=\"b\"} 1";
 
-/// Metrics with a series in every family but the certificates.
+/// Metrics with a series in every family.
 pub(crate) fn busy() -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let at = |text: &str| text.parse::<Timestamp>().expect("a time");
@@ -79,6 +80,13 @@ pub(crate) fn busy() -> Metrics {
     metrics.state.size_bytes.set(1 << 20);
     metrics.state.max_size_bytes.set(256 << 20);
     metrics.state.created(at("2026-02-01T00:00:00Z"));
+
+    let valid = at("2023-11-14T22:13:20Z")..at("2027-01-15T08:00:00Z");
+    let certificates = ["web", "otlp"].map(|used_for| -> Certificate {
+        let valid = valid.clone();
+        (used_for, Box::new(move || Some(valid.clone())))
+    });
+    metrics.certificates.set(certificates.into());
 
     let settings = ScanSettings {
         scan_interval: Duration::from_secs(60),

@@ -25,6 +25,8 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::server::{ServerTlsConfig, TcpIncoming};
 use tonic::transport::{Certificate, Identity};
 
+use super::files::tls;
+
 /// What the peer says to one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
@@ -90,13 +92,13 @@ impl Peer {
         Self::start_grpc(limit, tonic::transport::Server::builder()).await
     }
 
-    /// The same over TLS, with the certificates of a directory; clients must show one.
-    pub(crate) async fn grpc_tls(directory: &str) -> Self {
-        let read = |file: &str| std::fs::read(format!("{directory}{file}")).unwrap();
-        let tls = ServerTlsConfig::new()
+    /// The same over TLS; clients must show a certificate.
+    pub(crate) async fn grpc_tls() -> Self {
+        let read = |file: &str| std::fs::read(tls(file)).unwrap();
+        let config = ServerTlsConfig::new()
             .identity(Identity::from_pem(read("server.pem"), read("server.key")))
             .client_ca_root(Certificate::from_pem(read("ca.pem")));
-        let server = tonic::transport::Server::builder().tls_config(tls);
+        let server = tonic::transport::Server::builder().tls_config(config);
         Self::start_grpc(4 * 1024 * 1024, server.unwrap()).await
     }
 

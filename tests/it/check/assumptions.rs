@@ -43,7 +43,8 @@ async fn a_listing_of_any_length_is_good() {
             ..organization()
         };
         let api = spawn(config).await;
-        expect(check(&api.base_url()), "").await;
+        let checked = expect(check(&api.base_url()), "").await;
+        assert!(checked.0.ends_with("\nAll is well.\n"), "{}", checked.0);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tonic::{Code, Status};
 
-use super::{TLS, check, expect, service};
+use super::{check, expect, service};
 use crate::otlp::{DEFAULT_LIMIT as LIMIT, peer};
 use crate::support::binary::Launch;
 use crate::support::collector_peer::{Peer, Reply};
@@ -46,7 +46,7 @@ async fn its_answer_is_shown_with_what_to_do() {
 #[tokio::test]
 async fn the_wrong_port_or_protocol_is_named() {
     let api = service().await;
-    let (grpc, secure) = (peer("grpc", LIMIT).await, Peer::grpc_tls(TLS).await);
+    let (grpc, secure) = (peer("grpc", LIMIT).await, Peer::grpc_tls().await);
     let secure = format!("https://localhost:{}", secure.address.port());
     for (protocol, endpoint, words) in [
         (HTTP, &*grpc.url(), "--otlp.protocol"),

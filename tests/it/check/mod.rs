@@ -13,9 +13,6 @@ use orgdata_exporter::simulator::{ClockSource, Config, Running};
 use crate::support::binary::{KEY, Launch, launch};
 use crate::support::service::spawn;
 
-/// The directory of the test certificates.
-pub(crate) const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
-
 /// What a run printed.
 #[derive(Debug)]
 struct Checked(String);

@@ -1,9 +1,7 @@
-//! The port: free, or held by the exporter that has the state file.
-
-use std::path::Path;
+//! The port of another program. `state.rs` has that of the exporter with the state file.
 
 use super::{check, expect, service};
-use crate::support::binary::{exporter, free_address};
+use crate::support::binary::free_address;
 use crate::support::http_peer::{Peer, answer};
 
 #[tokio::test]
@@ -24,25 +22,4 @@ async fn one_that_another_program_has_is_wrong() {
         let launch = check(&api.base_url()).flag("--web.listen-address", &address);
         expect(launch, &format!("bad port: {words}")).await;
     }
-}
-
-#[tokio::test]
-async fn one_that_the_exporter_with_the_state_file_has_is_good() {
-    let api = service().await;
-    let launch = exporter(&api.base_url()).on_disk();
-    let running = launch.listening().await;
-    running.logs("first sync is done").await;
-    let address = running.address().to_string();
-    let of = |state: &Path| {
-        let launch = check(&api.base_url()).state(state);
-        launch.flag("--web.listen-address", &address)
-    };
-    let own = of(&launch.dir().join("state.db"));
-    let own = expect(own, "good port: by a running exporter").await;
-    own.assert("good", "state", "is in use by another process");
-    expect(
-        of(Path::new("other.db")),
-        "bad port: Address already in use",
-    )
-    .await;
 }

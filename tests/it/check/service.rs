@@ -45,16 +45,6 @@ async fn a_failure_is_named_once_with_what_to_do() {
     }
 }
 
-/// The transcript in the documentation has the other lines.
-#[tokio::test]
-async fn an_api_as_documented_is_all_good() {
-    let api = service().await;
-    let checked = expect(check(&api.base_url()), "").await;
-    checked.assert("good", "audit-logs", "20 entries on three pages");
-    checked.assert("good", "tickets", "19 tickets on two pages");
-    assert!(checked.0.ends_with("\nAll is well.\n"), "{}", checked.0);
-}
-
 #[tokio::test]
 async fn keys_are_named_by_their_place_and_scopes() {
     let mut config = organization();

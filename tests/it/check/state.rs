@@ -69,10 +69,14 @@ async fn the_file_of_a_stopped_of_a_killed_and_of_a_running_exporter_can_be_used
 
     // It has the file, and its port is another one.
     let running = running(&api.base_url(), &file).await;
-    let own = with_own().flag("--web.listen-address", &running.address().to_string());
+    let port = running.address().to_string();
+    let own = with_own().flag("--web.listen-address", &port);
     let in_use = "good state: is in use by another process; not delivered: 0 log records";
     let own = expect(own, in_use).await;
     own.assert("good", "port", "in use, as the state file is");
+    let no_other = with_file(&api.base_url(), Path::new("other.db"));
+    let no_other = no_other.flag("--web.listen-address", &port);
+    expect(no_other, "bad port: Address already in use").await;
     let other = "warning state: nothing listens at --web.listen-address | --state.path";
     expect(with_own(), other).await;
     api.add_events(2);
@@ -100,18 +104,4 @@ async fn another_organization_is_named() {
         let launch = with_file(&other.base_url(), &file).flag(off, "false");
         expect(launch, words).await;
     }
-}
-
-/// The next start would do the same.
-#[tokio::test]
-async fn damage_is_named_and_the_file_stays() {
-    let api = service().await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("state.db");
-    running(&api.base_url(), &file).await.stop().await;
-    let mut bytes = std::fs::read(&file).unwrap();
-    bytes[4096..4112].fill(0xa5);
-    std::fs::write(&file, bytes).unwrap();
-    let words = "bad state: is damaged | restore a copy | mv '";
-    expect(with_file(&api.base_url(), &file), words).await;
 }

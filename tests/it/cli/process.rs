@@ -143,7 +143,20 @@ async fn other_processes_of_its_user_cannot_read_its_memory_and_it_reads_its_own
     // The system gives the files of a process that must not be dumped to root.
     let environment = std::fs::metadata(exporter.proc("environ")).unwrap();
     assert_eq!(environment.uid(), 0);
-    assert!(exporter.value("process_open_fds").await > Some(0.0));
+    let scrape = exporter.scrape().await;
+    for name in
+        "resident_memory_bytes virtual_memory_bytes virtual_memory_max_bytes max_fds open_fds"
+            .split(' ')
+    {
+        assert!(
+            scrape.value(&format!("process_{name}")) > Some(1.0),
+            "{name}"
+        );
+    }
+    assert!(scrape.value("process_cpu_seconds_total") >= Some(0.0));
+    let started = scrape.value("process_start_time_seconds").unwrap();
+    let age = jiff::Timestamp::now().as_second() as f64 - started;
+    assert!((-2.0..600.0).contains(&age), "started {age} s ago");
 }
 
 /// A large state file takes a while to check. Reading a pipe without a writer takes for ever.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use tokio::time::advance;
 
-use super::peers::{Clock, Event, Files, PROTOCOLS, Relay, Server, Subject, presenting};
+use super::peers::{Event, Files, PROTOCOLS, Relay, Server, Subject, presenting};
 use crate::support::captured::Captured;
+use crate::support::http_peer::Clock;
 
 #[tokio::test(start_paused = true)]
 async fn connections_that_go_silent_cost_one_time_out() {
@@ -39,7 +40,7 @@ async fn a_name_that_moved_is_followed_after_a_minute_of_errors() {
         ("http/protobuf", 503),
         ("grpc", 503),
     ] {
-        let old = Server::failing(protocol, status).await;
+        let old = Server::answering(protocol, status).await;
         let relay = Relay::new(&old, None).await;
         let subject = Subject::new(protocol, relay.address, None).unwrap();
         assert!(subject.ask().await.is_err(), "{protocol}");

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
@@ -69,11 +69,6 @@ pub(super) enum Event {
     Close,
 }
 
-/// Keeps the paused clock from jumping while a socket is waited for.
-pub(super) struct Clock {
-    _hold: mpsc::Sender<()>,
-}
-
 /// The files of a client that are replaced while it runs.
 pub(super) struct Files(tempfile::TempDir);
 
@@ -82,20 +77,16 @@ pub(super) struct Files(tempfile::TempDir);
 impl Server {
     /// A server that accepts everything.
     pub(super) async fn good(protocol: &str) -> Self {
-        Self::answering(protocol, None).await
+        Self::answering(protocol, 200).await
     }
 
-    /// A server that answers every request with an error.
-    pub(super) async fn failing(protocol: &str, status: u16) -> Self {
-        Self::answering(protocol, Some(status)).await
-    }
-
-    async fn answering(protocol: &str, error: Option<u16>) -> Self {
+    /// A server that answers every request with this status.
+    pub(super) async fn answering(protocol: &str, status: u16) -> Self {
         if protocol == "api" {
-            return Self::api(error.unwrap_or(200)).await;
+            return Self::api(status).await;
         }
         let collector = peer(protocol, 1 << 20).await;
-        if let Some(status) = error {
+        if status != 200 {
             let reply = Reply::Http(status, "text/plain", "moved", None);
             (0..100).for_each(|_| collector.reply(reply.clone()));
         }
@@ -255,30 +246,6 @@ pub(super) fn presenting(certificate: &str, clients: Option<&str>) -> Arc<Server
     let mut config = config.unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)
-}
-
-// === impl Clock ===
-
-impl Clock {
-    pub(super) fn hold() -> Self {
-        let (hold, held) = mpsc::channel();
-        tokio::task::spawn_blocking(move || {
-            let _ = held.recv();
-        });
-        Self { _hold: hold }
-    }
-
-    /// Waits for a future while time passes in small steps.
-    pub(super) async fn run<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        loop {
-            tokio::select! {
-                biased;
-                output = &mut future => return output,
-                () = tokio::time::advance(Duration::from_millis(1)) => {}
-            }
-        }
-    }
 }
 
 // === impl Files ===

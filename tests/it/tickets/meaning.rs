@@ -106,13 +106,6 @@ async fn the_settings_say_which_states_are_open() {
     assert_eq!((snapshot.tickets, snapshot.open_total()), (5, 2));
 }
 
-#[tokio::test]
-async fn a_ticket_that_was_opened_again_and_keeps_its_time_of_closing_is_open() {
-    let snapshot = snapshot(&rows("closedAt", [r#""2026-03-09T12:00:00Z""#])).await;
-    assert_eq!((snapshot.open_total(), snapshot.malformed), (1, 0));
-    assert_eq!(snapshot.flow["BUG"].closed, [0, 0, 0]);
-}
-
 /// One more than have a label of their own.
 #[tokio::test]
 async fn the_types_of_the_last_snapshot_keep_their_labels_if_the_order_changes() {

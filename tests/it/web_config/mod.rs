@@ -113,7 +113,8 @@ impl Server {
 
 #[tokio::test]
 async fn only_a_user_with_the_right_password_gets_in() {
-    let server = Server::start(&users(&[("alice", "right"), ("bob", "other")])).await;
+    let three = [("alice", "right"), ("bob", "other"), ("al", "ri:ght")];
+    let server = Server::start(&users(&three)).await;
     for (path, user, password, status) in [
         ("/metrics", "alice", "right", 200),
         ("/no", "bob", "other", 404),
@@ -125,6 +126,18 @@ async fn only_a_user_with_the_right_password_gets_in() {
     ] {
         let response = server.ask(path, user, password).await;
         assert_eq!(response.status(), status, "{path} {user} {password}");
+    }
+    // `al:ri:ght`, and what is no password.
+    for (header, status) in [
+        ("basic YWw6cmk6Z2h0", 200),
+        ("Bearer YWw6cmk6Z2h0", 401),
+        ("Basic /w==", 401),
+        ("Basic !", 401),
+        ("Basic", 401),
+        ("", 401),
+    ] {
+        let request = server.http("/metrics").header("authorization", header);
+        assert_eq!(request.send().await.unwrap().status(), status, "{header}");
     }
     let response = server.http("/metrics").send().await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);

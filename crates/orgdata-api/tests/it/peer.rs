@@ -1,7 +1,9 @@
-//! A server that answers byte for byte as a test says, also what no HTTP library would send.
+//! A server that answers byte for byte as a test says, also what no HTTP library would send, and a clock that can be fast.
 
+use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -35,6 +37,11 @@ pub(crate) struct Peer {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<SeenRequest>>>,
     task: JoinHandle<()>,
+}
+
+/// Keeps the paused clock from jumping to the next timer while a socket is waited for: every answer would be too late.
+pub(crate) struct Clock {
+    _hold: mpsc::Sender<()>,
 }
 
 /// A whole answer: its length is right, and the connection ends with it.
@@ -130,6 +137,28 @@ impl Peer {
     /// How many requests came.
     pub(crate) fn count(&self) -> usize {
         self.seen.lock().expect("not poisoned").len()
+    }
+}
+
+impl Clock {
+    pub(crate) fn hold() -> Self {
+        let (hold, held) = mpsc::channel();
+        tokio::task::spawn_blocking(move || {
+            let _ = held.recv();
+        });
+        Self { _hold: hold }
+    }
+
+    /// Waits for a future while time passes in small steps.
+    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut future => return output,
+                () = tokio::time::advance(Duration::from_millis(10)) => {}
+            }
+        }
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use orgdata_api::{
     ApiError, AuditPage, BaseUrl, Client, ClientSettings, Endpoint, FailureReason, Filters,
     KeySource, Observer,
 };
+
+use crate::peer::Clock;
 
 /// The key of every test, long enough to be removed from messages.
 pub(crate) const KEY: &str = "demo-key";
@@ -47,25 +48,9 @@ pub(crate) fn settings(base_url: &str) -> ClientSettings {
     }
 }
 
-/// Runs a future on a runtime with a paused clock, which advances in small steps: if it jumped to the next timer, every
-/// answer would be too late.
+/// Runs a future on a runtime with a paused clock.
 pub(crate) async fn fast<F: Future>(future: F) -> F::Output {
-    // A blocking task keeps the clock from jumping.
-    let (hold, held) = mpsc::channel::<()>();
-    let held = tokio::task::spawn_blocking(move || {
-        let _ = held.recv();
-    });
-    let mut future = pin!(future);
-    let output = loop {
-        tokio::select! {
-            biased;
-            output = &mut future => break output,
-            () = tokio::time::advance(Duration::from_millis(10)) => {}
-        }
-    };
-    drop(hold);
-    let _ = held.await;
-    output
+    Clock::hold().run(future).await
 }
 
 // === impl Recorder ===

@@ -1,8 +1,6 @@
-//! What the contract says of listings and no test of the exporter would notice: `after`, filters, validation errors and keys; and how often a
-//! fault strikes.
+//! What the contract says of listings and no test of the exporter would notice: `after`, filters, validation errors and keys.
 
-use orgdata_simulator::{ApiKey, Endpoint, Fault};
-use reqwest::StatusCode;
+use orgdata_simulator::ApiKey;
 use serde_json::{Value, json};
 
 use crate::support::{audit, flags, get, get_with, ids, items, text, with_history};
@@ -108,16 +106,4 @@ async fn a_key_needs_the_scope_of_the_listing() {
             assert_eq!(body["message"].is_string(), expected != 200, "{body}");
         }
     }
-}
-
-#[tokio::test]
-async fn a_fault_strikes_its_listing_so_often_and_every_nth_request() {
-    let sim = with_history(20, |_| ()).await;
-    let fault = Fault::status(StatusCode::SERVICE_UNAVAILABLE);
-    sim.fault(fault.on(Endpoint::Audit).times(2).every(2));
-    for expected in [200, 503, 200, 503, 200, 200] {
-        assert_eq!(get(&sim, "/v1/audit-logs").await.0, expected);
-        assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
-    }
-    assert_eq!(sim.requests().statuses[&503], 2);
 }
