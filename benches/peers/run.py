@@ -390,6 +390,7 @@ def measure_refusals(program, simulator, collector, _):
     values = {}
     for title, seconds, refusal in [
         ("collector answers 503", OUTAGE, (503, b"{}")),
+        ("collector answers 401", OUTAGE, (401, b"{}")),
         ('collector answers 200 with `{"error":…}`', TROUBLE, (200, FOREIGN)),
     ]:
         new = simulator.entries()
