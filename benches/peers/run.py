@@ -2,14 +2,17 @@
 """Compares the exporter with Benthos and Grove, which can be configured to do the same: read the audit log, send log records.
 
 Each program runs alone against `orgdata-exporter simulate` and a collector that counts records by `log.record.uid`. Needs Linux,
-Go, Python 3.11 with venv, and `cargo build --release --locked`. Everything is written below `target/peers`. Three rounds
-take about 40 minutes. docs/comparison.md has the results and says what they mean.
+Go, Python 3.11 with venv, and `cargo build --release --locked`. Everything is written below `target/peers`. A round
+takes about 35 minutes. docs/comparison.md has the results and says what they mean.
+
+The exit status is 1 if a program was not measured, or if the exporter lost an event.
 """
 import argparse
 import collections
 import gzip
 import http.server
 import json
+import math
 import os
 import pathlib
 import random
@@ -34,29 +37,23 @@ KEY = "demo-key"
 
 START = 60.0
 IDLE = 5.0
-SUSTAINED = 60.0
+# The re-read window of the sustained load. The exporter's work is only steady once it has been running for longer.
+WINDOW = 60.0
+WARM_UP = WINDOW + 35.0
+SUSTAINED = 150.0
+RATE = 200
 OUTAGE = 20.0
-LATE = 50
+TROUBLE = 60.0
+LATE, BEHIND = 50, 8
 KILLS = 10
 BURST = 5_000
 # Longer than the backoff of any of the programs.
 QUIET = 45.0
+# Longer than any of the programs needs to send something again.
+SETTLED = 20.0
 
-ROWS = [
-    "CPU-seconds of the catch-up",
-    "memory, peak, MiB",
-    "memory, idle, MiB",
-    "first record of the catch-up after, s",
-    "last record of the catch-up after, s",
-    "requests per 1000 events, catch-up",
-    "CPU-seconds of 100,000 events, 100 events/s",
-    "requests per 1000 events, 100 events/s",
-    "collector 503 for 20 s: lost",
-    "collector 503 for 20 s: twice",
-    "50 late entries: lost",
-    "10 kills: lost",
-    "10 kills: twice",
-]
+# An answer of something that is no collector.
+FOREIGN = b'{"error":{"code":503,"message":"no backend"}}'
 
 # The start of an id: with its length in protobuf, or the quote that ends it in JSON.
 UID = re.compile(rb'log\.record\.uid(?:\x12.\n(.)|","value":\{"stringValue":")', re.DOTALL)
@@ -71,7 +68,10 @@ def entry_numbers(body):
     for match in UID.finditer(body):
         start = match.end()
         end = start + match[1][0] if match[1] else body.index(b'"', start)
-        yield int(body[start:end].rpartition(b"-")[2], 16)
+        before, _, number = body[start:end].rpartition(b"-")
+        # The exporter's checkpoints are no entries.
+        if not before.startswith(b"orgdata."):
+            yield int(number, 16)
 
 
 class Collector(http.server.ThreadingHTTPServer):
@@ -82,22 +82,34 @@ class Collector(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Request)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.is_down, self.lock = False, threading.Lock()
-        self.forget()
+        self.lock = threading.Lock()
+        self.reset()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
         """Ignores broken connections of killed programs."""
 
-    def forget(self):
+    def reset(self):
+        """Forgets all records, and accepts all that come."""
         with self.lock:
             self.counts, self.arrivals = collections.Counter(), []
+            # The answer to every request, the number of an entry that is rejected for good, and a trap.
+            self.refusal, self.rejected, self.trap = None, None, None
 
     def take(self, body):
+        """Takes the records of a request. Returns the answer if it is refused, and the trap that it springs."""
         numbers = list(entry_numbers(body))
         with self.lock:
+            if self.refusal:
+                return self.refusal, None
+            if self.rejected in numbers:
+                return (400, b"{}"), None
             self.counts.update(numbers)
             self.arrivals.append((time.monotonic(), max(numbers, default=-1)))
+            sprung = None
+            if self.trap and self.trap.is_sprung(numbers):
+                sprung, self.trap = self.trap, None
+            return None, sprung
 
     def first(self, since):
         """Returns when the first request with an entry of this number or a later one came."""
@@ -119,7 +131,29 @@ class Collector(http.server.ThreadingHTTPServer):
         start = time.monotonic()
         while self.check(entries)[0] and time.monotonic() - max(self.last(), start) < quiet:
             time.sleep(0.2)
+
+    def settle(self, entries, quiet=QUIET):
+        """Does the same, then waits for records that come again, and returns what `check` does."""
+        self.wait(entries, quiet)
+        while time.monotonic() - self.last() < SETTLED:
+            time.sleep(0.2)
         return self.check(entries)
+
+
+class Trap:
+    """Kills a program while it sends: when so many records have come, before they are acknowledged or so many seconds after."""
+
+    def __init__(self, program, records, delay):
+        self.program, self.missing, self.delay = program, records, delay
+        self.is_done = threading.Event()
+
+    def is_sprung(self, numbers):
+        self.missing -= len(numbers)
+        return self.missing <= 0
+
+    def kill(self):
+        self.program.kill()
+        self.is_done.set()
 
 
 class Request(http.server.BaseHTTPRequestHandler):
@@ -130,16 +164,20 @@ class Request(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        is_down = self.server.is_down
-        if not is_down:
-            self.server.take(body)
-        kind = self.headers["Content-Type"]
-        answer = b"{}" if kind == "application/json" else b""
-        self.send_response(503 if is_down else 200)
+        refusal, trap = self.server.take(body)
+        kind = "application/json" if refusal else self.headers["Content-Type"]
+        status, answer = refusal or (200, b"{}" if kind == "application/json" else b"")
+        if trap and trap.delay is None:
+            trap.kill()
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
+        if trap and trap.delay is not None:
+            self.wfile.flush()
+            time.sleep(trap.delay)
+            trap.kill()
 
     def log_message(self, *_):
         pass
@@ -270,8 +308,7 @@ def output(*command, directory=None):
 
 def start(program, simulator, collector):
     """Starts a program, and returns the number of the next entry once it delivers new ones."""
-    collector.forget()
-    collector.is_down = False
+    collector.reset()
     program.start()
     old, deadline = simulator.entries(), time.monotonic() + START
     while collector.first(old) is None:
@@ -287,73 +324,119 @@ def measure_cost(program, simulator, collector, events):
     new = start(program, simulator, collector)
     idle, cpu, requests = program.memory("VmRSS"), program.cpu(), simulator.requests()
     simulator.control(events=events)
-    begin = time.monotonic()
-    lost, _ = collector.wait(range(new, new + events))
-    if lost:
-        raise NotMeasured(f"{lost} events of the catch-up did not arrive")
-    first, last = collector.first(new) - begin, collector.last() - begin
+    begin, entries = time.monotonic(), range(new, new + events)
+    collector.wait(entries)
+    first, last = collector.first(new) or math.inf, collector.last()
     time.sleep(1)
-    values = [program.cpu() - cpu, program.memory("VmHWM"), idle, first, last]
-    return [*values, (simulator.requests() - requests) * 1000 / events]
+    values = {
+        "catch-up: CPU-seconds": program.cpu() - cpu,
+        "catch-up: memory, peak, MiB": program.memory("VmHWM"),
+        "idle: memory, MiB": idle,
+        "catch-up: first record after, s": first - begin,
+        "catch-up: last record after, s": last - begin,
+        "catch-up: requests per 1000 events": (simulator.requests() - requests) * 1000 / events,
+    }
+    values["catch-up: lost"], values["catch-up: twice"] = collector.settle(entries)
+    return values
 
 
 def measure_sustained(program, simulator, collector, _):
-    start(program, simulator, collector)
-    simulator.control(rate=100)
-    time.sleep(SUSTAINED / 2)
+    new = start(program, simulator, collector)
+    simulator.control(rate=RATE)
+    time.sleep(WARM_UP)
     entries, cpu, requests = simulator.entries(), program.cpu(), simulator.requests()
     time.sleep(SUSTAINED)
-    events = simulator.entries() - entries
-    return [(program.cpu() - cpu) * 100_000 / events, (simulator.requests() - requests) * 1000 / events]
-
-
-def measure_failures(program, simulator, collector, dice):
-    new = start(program, simulator, collector)
-    simulator.control(rate=100)
-    collector.is_down = True
-    time.sleep(OUTAGE)
-    collector.is_down = False
-    # Entries still come, so that late ones are below entries that were read.
-    simulator.control(rate=10)
-    values = [*collector.wait(range(new, simulator.entries()))]
-
-    time.sleep(IDLE)
+    cpu, requests, events = program.cpu() - cpu, simulator.requests() - requests, simulator.entries() - entries
     simulator.control(rate=0)
-    new = simulator.entries()
-    simulator.control(late={"count": LATE, "behind": "8s"})
-    values.append(collector.wait(range(new, new + LATE), quiet=30.0)[0])
+    lost, twice = collector.settle(range(new, simulator.entries()))
+    load = f"{RATE} events/s"
+    return {
+        f"{load}: CPU-seconds of 100,000 events": cpu * 100_000 / events,
+        f"{load}: requests per 1000 events": requests * 1000 / events,
+        f"{load}: lost": lost,
+        f"{load}: twice": twice,
+    }
 
+
+def measure_late(program, simulator, collector, _):
+    start(program, simulator, collector)
+    # Late ones are below entries that were read.
+    simulator.control(rate=10)
+    time.sleep(2 * BEHIND)
+    simulator.control(rate=0)
+    time.sleep(IDLE)
     new = simulator.entries()
+    simulator.control(late={"count": LATE, "behind": f"{BEHIND}s"})
+    lost, _ = collector.settle(range(new, new + LATE), quiet=30.0)
+    return {f"{LATE} late entries: lost": lost}
+
+
+def measure_kills(program, simulator, collector, dice):
+    new = start(program, simulator, collector)
     for kill in range(KILLS):
-        burst = simulator.entries()
+        # Every second kill comes before the acknowledgement.
+        delay = dice.uniform(0, 0.05) if kill % 2 else None
+        trap = collector.trap = Trap(program, dice.randrange(1, BURST), delay)
         simulator.control(events=BURST)
-        if kill % 2:
-            deadline = time.monotonic() + START
-            while collector.first(burst) is None and time.monotonic() < deadline:
-                time.sleep(0.001)
-            time.sleep(dice.uniform(0, 0.3))
-        else:
-            time.sleep(dice.uniform(0, 2))
-        program.kill()
+        if not trap.is_done.wait(START):
+            raise NotMeasured(f"it sent nothing for {START:.0f} s after kill {kill}")
         program.start()
-    return values + [*collector.wait(range(new, simulator.entries()))]
+    lost, twice = collector.settle(range(new, simulator.entries()))
+    return {f"{KILLS} kills: lost": lost, f"{KILLS} kills: twice": twice}
+
+
+def measure_refusals(program, simulator, collector, _):
+    start(program, simulator, collector)
+    values = {}
+    for title, seconds, refusal in [
+        ("collector answers 503", OUTAGE, (503, b"{}")),
+        ("collector answers 401", OUTAGE, (401, b"{}")),
+        ('collector answers 200 with `{"error":…}`', TROUBLE, (200, FOREIGN)),
+    ]:
+        new = simulator.entries()
+        collector.refusal = refusal
+        simulator.control(rate=10)
+        time.sleep(seconds)
+        collector.refusal = None
+        simulator.control(rate=0)
+        lost, twice = collector.settle(range(new, simulator.entries()))
+        title = f"{title} for {seconds:.0f} s, {10 * seconds:.0f} events"
+        values |= {f"{title}: lost": lost, f"{title}: twice": twice}
+    return values
+
+
+def measure_rejection(program, simulator, collector, _):
+    new = start(program, simulator, collector)
+    collector.rejected = new + 500
+    simulator.control(events=1_000)
+    simulator.control(rate=10)
+    time.sleep(TROUBLE)
+    simulator.control(rate=0)
+    about = 1_000 + 10 * TROUBLE
+    others = [number for number in range(new, simulator.entries()) if number != collector.rejected]
+    lost, _ = collector.settle(others)
+    return {f"1 record rejected for good: others of about {about:,.0f} not delivered": lost}
 
 
 def measure(name, collector, events, dice):
     """Returns a value for each row."""
-    values = []
+    values = {}
+    reread = {"ORGDATA_AUDIT_REREAD_INTERVAL": "15s"}
     phases = [
         (measure_cost, events, {}),
         # An hour in a minute: with the defaults, too, there are four passes in a window.
-        (measure_sustained, None, {"ORGDATA_AUDIT_REREAD_INTERVAL": "15s", "ORGDATA_AUDIT_REREAD_WINDOW": "1m"}),
+        (measure_sustained, None, reread | {"ORGDATA_AUDIT_REREAD_WINDOW": f"{WINDOW:.0f}s"}),
         # With the default, 15 minutes, the search for late entries would take as long.
-        (measure_failures, dice, {"ORGDATA_AUDIT_REREAD_INTERVAL": "15s"}),
+        (measure_late, None, reread),
+        (measure_kills, dice, reread),
+        (measure_refusals, None, {}),
+        (measure_rejection, None, {}),
     ]
     for phase, argument, environment in phases:
         simulator = Simulator()
         program = Program(name, simulator.url, collector.url, environment)
         try:
-            values += phase(program, simulator, collector, argument)
+            values |= phase(program, simulator, collector, argument)
         finally:
             program.kill()
             simulator.process.kill()
@@ -367,48 +450,62 @@ def text(value):
 
 def spread(values):
     """Returns the median, with the least and the greatest value if they differ."""
-    least, middle, greatest = map(text, [min(values), statistics.median_low(values), max(values)])
+    least, middle, greatest = map(text, [min(values), statistics.median(values), max(values)])
     return middle if least == greatest else f"{middle} ({least} to {greatest})"
 
 
 def table(results):
     lines = [["", *results], ["---"] * (len(results) + 1)]
-    for row, title in enumerate(ROWS):
-        lines.append([title, *(spread([values[row] for values in rounds]) for rounds in results.values())])
+    titles = next(iter(results.values()))[0]
+    for title in titles:
+        lines.append([title, *(spread([values[title] for values in rounds]) for rounds in results.values())])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=3, help="odd, so that the median was measured")
     arguments.add_argument("--events", type=int, default=100_000, help="of the catch-up")
+    arguments.add_argument("--seed", type=int, default=1, help="of the kills and the order of the programs")
     arguments.add_argument("--only", choices=["exporter", "benthos", "grove"], action="append")
     arguments = arguments.parse_args()
+    if arguments.rounds % 2 == 0:
+        sys.exit("--rounds has to be odd")
     WORK.mkdir(parents=True, exist_ok=True)
 
-    results = {}
+    results, problems = {}, []
+
+    def skip(name, error):
+        problems.append(f"{name}: not measured: {error}")
+        print(problems[-1], flush=True)
+        results.pop(name, None)
+
     for name in arguments.only or ["exporter", "benthos", "grove"]:
         try:
             print(f"{name}: {install(name)}", flush=True)
             results[name] = []
         except NotMeasured as error:
-            print(f"{name}: not measured: {error}", flush=True)
-    collector, dice = Collector(), random.Random(1)
+            skip(name, error)
+    collector, dice = Collector(), random.Random(arguments.seed)
     for number in range(arguments.rounds):
-        for name in list(results):
+        for name in dice.sample(sorted(results), len(results)):
             load = os.getloadavg()[0]
             try:
                 values = measure(name, collector, arguments.events, dice)
             except NotMeasured as error:
-                print(f"{name}: not measured: {error}", flush=True)
-                del results[name]
+                skip(name, error)
                 continue
             results[name].append(values)
-            print(f"round {number + 1}, {name}, load before {load:.1f}:", *map(text, values), flush=True)
+            print(f"round {number + 1}, {name}, load before {load:.1f}:", flush=True)
+            for title, value in values.items():
+                print(f"    {title}: {text(value)}", flush=True)
 
-    if not results:
-        sys.exit("nothing was measured")
-    print(f"\n{arguments.events:,} events, median of {arguments.rounds} rounds (least to greatest)\n\n{table(results)}")
+    if results:
+        print(f"\n{arguments.events:,} events, median of {arguments.rounds} rounds (least to greatest)\n\n{table(results)}")
+    for values in results.get("exporter", []):
+        problems += [f"exporter: {title}: {value}" for title, value in values.items() if title.endswith(("lost", "not delivered")) and value]
+    if problems:
+        sys.exit("\n".join(problems))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use orgdata_exporter::commands::Cli;
 use orgdata_exporter::metrics::certificates::Certificate;
 use orgdata_exporter::metrics::exposition::Format;
+use serde_json::Value;
 
 use crate::support::busy::{busy, encode};
 use crate::support::files::{array, below, file, generated_part, links, path, text, yaml};
@@ -137,6 +138,19 @@ fn the_list_of_metrics_is_up_to_date() {
         tables[table] += &format!("| `{name}` | {kind} | {} | {help} |\n", labels.join("; "));
     }
     generated_part("docs/metrics.md", &tables.concat());
+}
+
+#[test]
+fn the_table_of_evidence_is_up_to_date() {
+    let columns = "kind what played passed failed first_seed last_seed commit date";
+    let heading = columns.replace(' ', " | ").replace('_', " ");
+    let mut table = format!("\n| {heading} |\n{}|\n", "|---".repeat(9));
+    for row in array(&yaml("docs/evidence.json")["rows"]) {
+        let shown = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
+        let cells: Vec<_> = columns.split(' ').map(|name| shown(&row[name])).collect();
+        table += &format!("| {} |\n", cells.join(" | ").replace("null", "-"));
+    }
+    generated_part("docs/compatibility.md", &table);
 }
 
 #[test]
