@@ -1,15 +1,19 @@
 //! A real OpenTelemetry Collector receives what the built exporter sends: every record is compared with what the simulator served.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_simulator::Served;
 use serde_json::{Value, json};
 
-use crate::support::binary::exporter;
+use crate::support::binary::{Exporter, Scrape, assert_complete, exporter};
 use crate::support::files::{assert_has, text};
 use crate::support::parts::Collector;
 use crate::{organization, sending};
+
+/// The number of records of a request in the tests that interrupt one.
+const BATCH: usize = 50;
 
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 
@@ -79,6 +83,66 @@ async fn every_event_arrives() {
             let observed = text(&record["observedTimeUnixNano"]).parse().unwrap();
             assert!(watched.contains(&observed), "the arrival of the page");
         }
+    }
+}
+
+/// Waits until the simulator's next events are newer than all others: it creates them in the milliseconds before now.
+async fn later(events: u64) {
+    tokio::time::sleep(Duration::from_millis(events + 50)).await;
+}
+
+/// The collector dies in the middle of a stream of records and the exporter while it is down; events go on throughout.
+#[tokio::test]
+#[ignore = "needs the OpenTelemetry Collector"]
+async fn an_outage_with_a_restart_or_a_crash_loses_nothing() {
+    for (protocol, crash) in [("grpc", true), ("http/protobuf", false)] {
+        let simulator = organization(300, 0).await;
+        let mut collector = Collector::start().await;
+        let setup = sending(&simulator, protocol, &collector.endpoint(protocol))
+            .on_disk()
+            .flag("--otlp.batch-size", &BATCH.to_string())
+            .flag("--shutdown.grace", "1s");
+        let mut exporter = setup.listening().await;
+        collector.records_at_least(300).await;
+
+        simulator.add_events(2_000);
+        collector.records_at_least(301).await;
+        collector.stop();
+        later(500).await;
+        simulator.add_events(500);
+        let waits = async |exporter: &Exporter, events: f64, at_least: f64| {
+            let is_all = |scrape: &Scrape| {
+                let waiting = scrape.value("orgdata_otlp_backlog_records").unwrap();
+                scrape.sum("orgdata_audit_events_total") == events
+                    && (at_least..=events + 1.0).contains(&waiting)
+            };
+            exporter.until("events without a collector", is_all).await;
+        };
+        waits(&exporter, 2_500.0, 500.0).await;
+        match crash {
+            true => exporter.kill(),
+            false => assert_eq!(exporter.stop().await, Some(0)),
+        }
+        later(300).await;
+        simulator.add_events(300);
+        exporter = setup.listening().await;
+        waits(&exporter, 2_800.0, 800.0).await;
+
+        collector.start_again().await;
+        exporter.settled(2_800).await;
+        let came = collector.ids();
+        let again = assert_complete(&simulator, &came);
+        let mut seen = BTreeSet::new();
+        let first = came.iter().filter(|id| seen.insert(*id));
+        let created: Vec<String> = simulator.entries().map(|entry| entry.id).collect();
+        assert!(first.eq(&created), "in another order");
+        // The request that the collector had written when it died, but not acknowledged.
+        let is_one = again.len() <= BATCH && again.values().all(|times| *times == 1);
+        assert!(is_one, "{again:?}");
+        let records = collector.records();
+        let instance = |record: &Value| text(&record["resource"]["service.instance.id"]);
+        let instances: BTreeSet<String> = records.iter().map(instance).collect();
+        assert_eq!(instances.len(), 1, "it survives a restart");
     }
 }
 

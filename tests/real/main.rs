@@ -22,6 +22,7 @@ mod alerts;
 mod collector;
 mod crash;
 mod dashboards;
+mod disk;
 mod examples;
 mod formats;
 mod helm;

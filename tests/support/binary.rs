@@ -171,6 +171,15 @@ impl Launch {
         self.program(program)
     }
 
+    /// Mounts a file system in memory over a directory for the exporter alone; [`Exporter::inside`] reaches it. Needs to be root or user
+    /// namespaces.
+    pub(crate) fn mount(self, directory: &Path, options: &str) -> Self {
+        let directory = directory.display();
+        let script = format!("mount -t tmpfs -o {options} tmpfs {directory} && exec \"$0\" \"$@\"");
+        let namespace = if is_root() { "-m" } else { "-rm" };
+        self.wrapped(&["unshare", namespace, "sh", "-c", &script])
+    }
+
     /// Runs it from a shell script, in which `"$0" "$@"` is its command line.
     pub(crate) fn script(self, script: &str) -> Self {
         self.wrapped(&["sh", "-c", script])
@@ -189,6 +198,13 @@ impl Launch {
             true => self.wrapped(&[&["setpriv"], &user[..]].concat()),
             false => self,
         }
+    }
+
+    /// Runs it where another one has its mounted file system.
+    pub(crate) fn beside(self, other: &Exporter) -> Self {
+        let pid = other.child.id().to_string();
+        let namespaces = if is_root() { "-m" } else { "-Um" };
+        self.wrapped(&["nsenter", "--preserve-credentials", namespaces, "-t", &pid])
     }
 
     fn wrapped(mut self, words: &[&str]) -> Self {
@@ -412,6 +428,11 @@ impl Exporter {
     pub(crate) async fn stop(&mut self) -> Option<i32> {
         self.signal("TERM").await;
         self.ended().await
+    }
+
+    /// Returns a path as the exporter itself sees it, also below what is mounted for it alone.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        self.proc("root").join(path.strip_prefix("/").unwrap())
     }
 
     /// Returns the path of a file of `/proc` about it.
