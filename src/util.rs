@@ -88,6 +88,22 @@ impl<K> Default for Repeated<K> {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_repeats_is_logged_at_least_once_an_hour() {
+        let mut failures = Repeated::default();
+        let mut logged = Vec::new();
+        // One a minute, for half a day.
+        for minute in 0..720 {
+            logged.extend(failures.should_log("timeout").map(|_| minute));
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        let hours = [
+            0, 1, 3, 7, 15, 31, 63, 123, 127, 187, 247, 255, 315, 375, 435,
+        ];
+        assert_eq!(logged[..hours.len()], hours);
+        assert!(logged.windows(2).all(|pair| pair[1] - pair[0] <= 60));
+    }
+
     #[test]
     fn failures_that_repeat_are_logged_ever_more_rarely_also_if_they_alternate() {
         let mut failures = Repeated::default();

@@ -9,7 +9,7 @@ use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::records::{Delivery, Next, Relay};
 use otlp_logs::Sender;
 use tokio::time::{Instant, advance};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::otlp::{DEFAULT_LIMIT, peer};
 use crate::support::captured::Captured;
@@ -134,6 +134,27 @@ async fn a_success_with_a_long_header_is_a_success() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn only_the_words_of_the_protocol_are_a_success() {
+    const JSON: &str = "application/json";
+    for (kind, body) in [
+        (JSON, r#"{"code":401,"message":"no"}"#),
+        (JSON, r#"{"error":"no"}"#),
+        (JSON, r#"{"success":false}"#),
+        (JSON, r#"{"code":16,"message":"no"}"#),
+        ("text/html", "<html>Welcome</html>"),
+        ("text/html", ""),
+        ("text/plain; charset=utf-8", ""),
+    ] {
+        let mut world = World::new(HTTP, 10).await;
+        (0..100).for_each(|_| world.peer.reply(Reply::Http(200, kind, body, None)));
+        let log = Captured::begin();
+        world.run_for(60).await;
+        world.assert(0, 0, 10, body);
+        assert!(log.count("wrong_endpoint") > 0, "{body}");
+    }
+}
+
 /// Half of the requests fail for a minute, and for the rest of the time one record really is bad.
 #[tokio::test(start_paused = true)]
 async fn an_overload_makes_no_dead_letter() {
@@ -172,6 +193,31 @@ async fn an_overload_makes_no_dead_letter() {
             world.assert(299, 1, 0, &format!("{protocol} {seed}"));
             assert!(begun.elapsed() >= Duration::from_secs(120));
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_status_makes_one_dead_letter() {
+    let status = |code: Code| (GRPC, Reply::Status(Status::new(code, "no")));
+    let http = |status| (HTTP, Reply::Http(status, "text/plain", "no", None));
+    for (protocol, reply) in [
+        status(Code::FailedPrecondition),
+        status(Code::AlreadyExists),
+        status(Code::InvalidArgument),
+        http(400),
+        http(406),
+        http(409),
+        http(412),
+        http(422),
+        http(431),
+        http(451),
+    ] {
+        let what = format!("{reply:?}");
+        let mut world = World::new(protocol, 20).await;
+        world.peer.reject("7");
+        world.peer.says(move |_| reply.clone());
+        world.run_for(60).await;
+        world.assert(19, 1, 0, &what);
     }
 }
 
