@@ -38,6 +38,7 @@ mod healthcheck;
 mod histories;
 mod otlp;
 mod self_metrics;
+mod standins;
 mod stdout;
 mod structure;
 mod switches;
