@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::support::binary::KEY;
-use crate::support::http_peer::{Peer, Reply, Seen, answer};
+use crate::support::http_peer::{Peer, Reply, SeenRequest, answer};
 
 const TYPES: [&str; 4] = [
     "DEAL_CREATED",
@@ -118,7 +118,7 @@ impl Standin {
     pub(super) async fn start(reading: impl Reading, seed: u64, steps: usize) -> Self {
         let world = Arc::new(Mutex::new(World::new(seed, steps)));
         let (shared, reading) = (Arc::clone(&world), Mutex::new(reading));
-        let script = move |seen: &Seen, _| {
+        let script = move |seen: &SeenRequest, _| {
             let mut world = shared.lock().unwrap();
             world.answer(&mut *reading.lock().unwrap(), seen)
         };
@@ -155,7 +155,7 @@ impl World {
             failure: None,
         };
         // What is written within seconds of the first sync may be from before it, so nothing is.
-        for age in (1..world.rng.i64(2..40)).rev() {
+        for age in (1..world.rng.i64(-10..40)).rev() {
             world.write(world.now() - SignedDuration::from_mins(7 * age));
         }
         for _ in 0..world.rng.usize(0..12) {
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    fn answer(&mut self, reading: &mut impl Reading, seen: &Seen) -> Reply {
+    fn answer(&mut self, reading: &mut impl Reading, seen: &SeenRequest) -> Reply {
         let url = Url::parse("http://here").unwrap();
         let url = url.join(seen.target()).unwrap();
         let is_audit = url.path() == "/v1/audit-logs";
