@@ -236,7 +236,7 @@ impl ReadPage<'_> {
     }
 
     /// Returns the watermark of a first sync that reads this page: its newest time, not later than now. If the whole page is, although there is
-    /// more below it, the clock is wrong. What comes after an empty listing may be of the same second.
+    /// more below it, the clock is wrong.
     fn watermark(&self) -> Timestamp {
         let newest = self.times().max();
         let watermark = newest.map_or(self.as_of, |newest| newest.min(self.now));
@@ -531,7 +531,11 @@ impl Walks {
         if page.is_empty() && !std::mem::replace(&mut self.is_empty_once, true) {
             return Err(Problem::Empty);
         }
-        let watermark = page.watermark();
+        // Of an empty listing nothing was known before, and what appears in it may be late.
+        let watermark = match page.is_empty() {
+            true => self.limits.window_before(page.as_of),
+            false => page.watermark(),
+        };
         let oldest = page.times().min().unwrap_or(watermark);
         let from = self.history_from(page.now, watermark);
         let entries = page.entries.iter().enumerate();

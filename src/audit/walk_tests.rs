@@ -458,9 +458,10 @@ fn an_empty_first_page_is_requested_again_and_believed_then() {
         let state = &tail.walks.state;
         assert!(state.is_synced && !tail.is_behind());
         assert_eq!(state.complete_through, Some(time(NOW)), "{start}");
-        // What is listed then came after it.
-        let step = tail.page(Task::Sweep, [10_001], Nothing);
-        assert_eq!(step.take, [(0, Disposition::Live)]);
+        // What is listed then came after it, also if it is late.
+        let step = tail.page(Task::Sweep, [10_001, 9_995], Nothing);
+        let live = Disposition::Live;
+        assert_eq!(step.take, [(0, live), (1, live)]);
         assert!(!step.is_cut);
     }
     let mut tail = Tail::new(limits());
