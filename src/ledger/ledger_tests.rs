@@ -632,3 +632,17 @@ async fn beyond_two_million_ids_only_those_of_counted_entries_are_kept() {
     world.restart();
     assert!(world.ledger().is_full_of_ids());
 }
+
+/// Also while a catch-up reads it, or it would be delivered at each.
+#[tokio::test]
+async fn an_entry_that_is_delivered_and_not_counted_is_known() {
+    let mut world = World::new();
+    let mut commit = page(0, 1, Timestamp::now());
+    commit.is_sweep = false;
+    commit.entries[0].disposition = Disposition::Backdated;
+    let id = commit.entries[0].id;
+    world.commit(commit).await.unwrap();
+    assert_eq!(world.holds([id]), [true]);
+    world.restart();
+    assert_eq!(world.holds([id]), [true]);
+}
