@@ -576,7 +576,7 @@ impl Walks {
             return self.state.since;
         }
         let start = self.limits.start.from(self.limits.created_at.min(now));
-        start.filter(|start| *start < watermark)
+        start.filter(|start| *start <= watermark)
     }
 
     fn sweep(&mut self, is_top: bool, page: &ReadPage<'_>, step: &mut Step) -> Result<(), Problem> {

@@ -471,6 +471,17 @@ fn an_empty_first_page_is_requested_again_and_believed_then() {
 }
 
 #[test]
+fn history_begins_with_the_entries_of_its_start() {
+    let mut tail = Tail::new(WalkSettings {
+        start: Start::At(time(1000)),
+        ..limits()
+    });
+    let step = tail.page(Task::Sweep, [1000, 999], More);
+    let expected = [(0, Disposition::Backdated), (1, Disposition::Ignored)];
+    assert_eq!(step.take, expected);
+}
+
+#[test]
 fn history_is_the_first_pass() {
     let mut tail = Tail::new(WalkSettings {
         start: Start::At(time(500)),
@@ -504,7 +515,7 @@ fn history_is_the_first_pass() {
 fn without_a_start_or_without_older_entries_there_is_no_history() {
     for (start, below) in [
         (Start::Now, More),
-        (Start::At(time(1000)), More),
+        (Start::At(time(1001)), More),
         (Start::Oldest, Nothing),
     ] {
         let mut tail = Tail::new(WalkSettings { start, ..limits() });
