@@ -132,9 +132,9 @@ impl World {
                 row.fate.may_be_sent |= row.fate.only_sent && is_older;
                 row.fate.only_sent &= !row.fate.may_be_sent;
             }
-            // A whole page was dated ahead. It was not known which of the clocks is wrong.
-            let now = state.epoch + state.now();
-            state.uncounted_through = held.tail.watermark.filter(|at| *at > now);
+            // An entry, or a whole page, was dated ahead. It was not known which of the clocks is wrong.
+            let begun = state.beginnings.last().map(|begun| begun.at);
+            state.uncounted_through = held.tail.watermark.filter(|at| Some(*at) > begun);
             state.note("other filters", 0, 0);
         }
         if held.tail.is_synced {
@@ -251,7 +251,8 @@ impl World {
             let is_settled = collector.taken.contains_key(&row.id)
                 || collector.refused.contains(&row.id)
                 || collector.partly.contains(&row.id);
-            if is_wanted && is_by(watermarks[1]) && !is_settled && !row.malformed {
+            let is_missing = !is_settled && !row.malformed && !state.is_misled;
+            if is_wanted && is_by(watermarks[1]) && is_missing {
                 return Err(format!("{} is not delivered: {watermarks:?}", row.id));
             }
         }
@@ -272,6 +273,8 @@ impl World {
         // A small file is full, and its records leave at once, as soon as two of them wait in it.
         let is_sorted = self.plan.collector_trouble == 0.0
             && !self.plan.is_small()
+            // What is dated ahead of the exporter leaves in the order of arrival.
+            && self.plan.ahead <= 0
             && self.plan.api_trouble == 0.0
             && self.plan.poison == 0.0
             && self.plan.readings.key == KeyReading::CreatedAt

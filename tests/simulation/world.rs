@@ -166,7 +166,7 @@ struct Backup {
 /// A time at which the first pass began at the top of the listing.
 #[derive(Clone, Copy)]
 pub(super) struct Beginning {
-    at: Timestamp,
+    pub(super) at: Timestamp,
     /// How many rows had arrived.
     pub(super) rows: usize,
 }
