@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::metrics::tickets::{Flow, PERCENTILES, WINDOWS};
+
 /// The flow of one type so far. A ticket is in the shortest of the [`WINDOWS`] that it belongs to.
 #[derive(Debug, Default)]
 pub(super) struct Counts {

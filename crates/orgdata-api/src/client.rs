@@ -83,6 +83,9 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn head(&self, _headers: &HeaderMap, _date: Option<Timestamp>) {}
 }
 
+/// Observes nothing.
+impl Observer for () {}
+
 /// A client of one organization's data. Clones share one budget and the connections.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);

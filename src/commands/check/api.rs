@@ -15,7 +15,6 @@ use super::report::Line;
 use crate::audit::Entry;
 use crate::cli::ExporterSettings;
 use crate::ledger::EventId;
-use crate::metrics::Metrics;
 use crate::tickets::{Aggregate, organization};
 use crate::util::counted;
 
@@ -50,9 +49,8 @@ pub(super) fn with_client(
 ) -> Result<(ExporterSettings, Client), Vec<String>> {
     let mut api = settings.api.clone();
     api.timeout = api.timeout.min(MAX_TIME);
-    // The observer is not read.
-    let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone());
-    Ok((settings, client.map_err(|error| vec![error])?))
+    let client = Client::new(api, ()).map_err(|error| vec![error])?;
+    Ok((settings, client))
 }
 
 /// Returns the line of a listing, and the organizations that its items name.

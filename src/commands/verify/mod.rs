@@ -27,7 +27,6 @@ use super::{Failure, ReportFormat};
 use crate::audit::{Entry, Excluded, Start};
 use crate::cli::{self, ExporterSettings, Flags, values};
 use crate::ledger::{DeadLetters, EventId, OWN_ID, OpenError, Stored};
-use crate::metrics::Metrics;
 use crate::util::counted;
 use export::{ExportSummary, Record};
 use listing::{Listing, PATIENCE};
@@ -295,10 +294,8 @@ impl Verify {
             }
         };
         let to_stderr = sending.as_ref().is_some_and(Sending::is_to_stdout);
-        // The observer is not read.
-        let client = Client::new(settings.api, Metrics::new(Duration::ZERO).api.clone());
         Ok(Self {
-            client: client.map_err(Failure::in_settings)?,
+            client: Client::new(settings.api, ()).map_err(Failure::in_settings)?,
             excluded,
             from: args.from.and_then(|from| from.from(now)).unwrap_or(now),
             before,
