@@ -35,7 +35,7 @@ async fn assert_printed(api: &Running, launch: &Launch, events: u64) {
     let scopes = resources.flat_map(|logs| logs.scope_logs);
     let records = scopes.flat_map(|logs| logs.log_records);
     let ids: Vec<String> = records.map(|record| record_id(&record)).collect();
-    let again = assert_complete(api, &ids);
+    let again = assert_complete(api.entries().map(|entry| entry.id), &ids);
     assert!(again.is_empty(), "each once: {again:?}");
     exporter.logs("standard output").await;
 }

@@ -6,12 +6,12 @@
 mod readings;
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::env;
 
 use crate::support::binary::{Exporter, exporter, until, until_ok};
 use crate::support::collector_peer::Peer;
-use crate::support::scrape::{Scrape, actor};
+use crate::support::scrape::{Scrape, actor, assert_complete};
 use readings::{Arrival, Seconds, Tokens};
 use world::{Reading, Standin};
 
@@ -86,7 +86,7 @@ async fn play_one(reading: impl Reading, seed: u64) {
     let step = standin.world().step;
     past(step + MORE).await;
     is_right(&exporter, &standin).await;
-    is_delivered(&peer, standin.world().ids().collect());
+    is_delivered(&peer, standin.world().ids().cloned());
 }
 
 /// Waits until the exporter shows what is true and has sent it.
@@ -130,16 +130,9 @@ fn others(scrape: &Scrape) -> [f64; 4] {
 
 /// Asserts that there is a record of each of these entries and of no other one, and that only those of one request came twice: the one that
 /// the killed exporter had sent last.
-fn is_delivered(peer: &Peer, ids: BTreeSet<&String>) {
-    let taken = peer.taken_ids();
-    let (mut came, mut twice) = (BTreeSet::new(), Vec::new());
-    for id in &taken {
-        if !came.insert(id) {
-            twice.push(id);
-        }
-    }
-    assert_eq!(came, ids);
-    let has_all = |request: &Vec<String>| twice.iter().all(|id| request.contains(id));
-    let is_one = twice.is_empty() || peer.requests().iter().any(has_all);
-    assert!(is_one, "came twice: {twice:?}");
+fn is_delivered(peer: &Peer, ids: impl Iterator<Item = String>) {
+    let again = assert_complete(ids, &peer.taken_ids());
+    let has_all = |request: &Vec<String>| again.keys().all(|id| request.contains(id));
+    let is_one = again.is_empty() || peer.requests().iter().any(has_all);
+    assert!(is_one, "came again: {again:?}");
 }
