@@ -629,6 +629,20 @@ fn a_pass_takes_all_that_a_cut_sweep_left_out_whatever_its_date() {
     assert!(step.gap.is_none() && !tail.is_in_pass());
 }
 
+/// Also while a pass reads what it left out, and another sweep is cut.
+#[test]
+fn the_exporter_is_behind_since_the_first_sweep_that_was_cut() {
+    let mut tail = Tail::with_ground();
+    let first = tail.at + 10;
+    for id in [1300, 1400, 1500] {
+        tail.at += 10;
+        assert!(tail.page(Task::Sweep, [id], Nothing).is_cut);
+        assert_eq!(tail.walks.state.behind_since(), Some(time(first)), "{id}");
+        tail.page(Task::Pass, [id], More);
+        assert_eq!(tail.walks.state.behind_since(), Some(time(first)), "{id}");
+    }
+}
+
 /// `orgdata_audit_complete_through` is when the top was read, not when the last page came.
 #[test]
 fn what_was_listed_when_a_pass_or_a_sweep_began_is_complete_when_it_ends() {
