@@ -258,6 +258,21 @@ fn only_a_second_partial_success_in_a_row_delays_the_next_request() {
     }
 }
 
+#[test]
+fn the_third_internal_error_after_two_minutes_makes_a_dead_letter() {
+    let error = Verdict::Rejected(Rejection::new(Reason::ServerError, "no"));
+    let begun = Instant::now();
+    for (seconds, expected) in [(119, Fate::Kept), (120, Fate::DeadLetters)] {
+        let mut bisect = Bisect::new(1);
+        for _ in 0..2 {
+            assert_eq!(bisect.answered(1, &error, begun).0, Fate::Kept);
+            bisect.answered(1, &Verdict::Accepted, begun);
+        }
+        let now = begun + Duration::from_secs(seconds);
+        assert_eq!(bisect.answered(1, &error, now).0, expected);
+    }
+}
+
 /// As when an operator deletes the suspect, or sends a dead letter again.
 #[test]
 fn another_oldest_record_is_no_suspect() {
