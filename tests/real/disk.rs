@@ -63,8 +63,7 @@ async fn a_full_disk_pauses_commits_and_heals() {
         assert!((1..20).contains(&logged), "logged {logged} times");
         let more = stuck.value(failures).map(|failures| failures + 2.0);
         let has_more = |scrape: &Scrape| scrape.value(failures) >= more;
-        let later = exporter.until("more attempts", has_more).await;
-        assert_eq!(later.events(), stuck.events(), "nothing moves");
+        exporter.until("more attempts", has_more).await;
         assert!(exporter.is_healthy().await);
 
         fs::remove_file(&full).unwrap();

@@ -135,6 +135,7 @@ impl World {
             // An entry, or a whole page, was dated ahead. It was not known which of the clocks is wrong.
             let begun = state.beginnings.last().map(|begun| begun.at);
             state.uncounted_through = held.tail.watermark.filter(|at| Some(*at) > begun);
+            state.taken_since = state.taken_since.min(held.tail.since);
             state.note("other filters", 0, 0);
         }
         if held.tail.is_synced {
@@ -165,10 +166,11 @@ impl World {
                 // What was deleted before it was read leaves no trace.
                 row.leaves_no_trace |= row.fate.live && row.gone;
             }
-            let limit = self.plan.page_size.clamp(2, 10) as usize;
+            // After requests that failed, the first page is a smaller one.
+            let is_small = held.known.len() < self.plan.page_size as usize;
             // No entry of a page that is dated ahead is ground.
             let is_past = |row: &Row| row.fate.known && row.created <= first.at;
-            state.is_short_sync = held.known.len() < limit || !state.rows.iter().any(is_past);
+            state.is_short_sync = is_small || !state.rows.iter().any(is_past);
             state.note("first sync", 0, 0);
         }
         state.was_empty = held.tail.was_empty || !state.begun;
