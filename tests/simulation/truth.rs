@@ -474,13 +474,14 @@ impl World {
                 }
             }
         }
-        let rows = state.rows.iter();
-        let may_be = rows
-            .filter(|row| row.fate.live || row.fate.only_sent || self.may_be_history(state, row));
-        let wanted: BTreeSet<&str> = may_be.map(|row| &*row.id).collect();
-        let mut others = state.collector.taken.keys().chain(letters.keys());
-        if let Some(id) = others.find(|id| !wanted.contains(id.as_str())) {
-            return Err(format!("{id} is delivered, but was there before"));
+        let mut rows = state.rows.iter();
+        let was_there = rows.find(|row| {
+            let may_be = row.fate.live || row.fate.only_sent || self.may_be_history(state, row);
+            !may_be
+                && (state.collector.taken.contains_key(&row.id) || letters.contains_key(&row.id))
+        });
+        if let Some(row) = was_there {
+            return Err(format!("{} is delivered, but was there before", row.id));
         }
         Ok(())
     }
