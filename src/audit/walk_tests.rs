@@ -270,6 +270,13 @@ fn a_pass_is_given_up_after_a_day_and_a_hundred_failures_of_one_page() {
     assert_eq!(tail.given_up_after(1, 20), None);
     tail.page(Task::Pass, (1091..=1094).rev(), More);
     assert_eq!(tail.given_up_after(1, 100), Some(30));
+    // One below it does, also if the cursor is refused later.
+    let mut tail = Tail::in_a_pass();
+    assert_eq!(tail.given_up_after(DAY, 50), None);
+    tail.page(Task::Pass, (1091..=1100).rev(), More);
+    tail.page(Task::Pass, (1081..=1090).rev(), More);
+    tail.walks.state.pass.as_mut().unwrap().walk = super::state::Walk::default();
+    assert_eq!(tail.given_up_after(1, 60), None);
 }
 
 #[test]
@@ -322,6 +329,12 @@ fn pages_that_are_too_large_stay_small_for_a_while_and_give_up_nothing() {
         let expected = [1, 2, 4][page / 256];
         assert_eq!(tail.limit(Task::Sweep), expected, "{page}");
     }
+    // Only the top of a sweep is ever requested with a single entry.
+    let mut tail = Tail::with_ground();
+    for shrinks in [true, true, true, true, true, true, false] {
+        assert_eq!(tail.too_large(Task::Pass), shrinks);
+    }
+    assert_eq!(tail.limit(Task::Pass), 2);
 }
 
 #[test]
@@ -414,6 +427,13 @@ fn a_page_that_fails_is_requested_with_half_as_many_entries_and_they_grow_again(
         tail.fail(Task::Sweep, Cause::Unreachable);
         assert_eq!(tail.limit(Task::Sweep), limit);
     }
+    // The top of a sweep is a small page, and shows nothing about others.
+    let mut tail = Tail::with_ground();
+    tail.fail(Task::Pass, Cause::Page);
+    tail.quiet();
+    assert_eq!(tail.limit(Task::Pass), 50);
+    tail.page(Task::Pass, [1100], More);
+    assert_eq!(tail.limit(Task::Pass), 100);
 }
 
 #[test]
@@ -605,6 +625,16 @@ fn the_mark_is_a_sweep_that_ended_a_window_before_the_pass_began() {
 }
 
 #[test]
+fn a_clock_that_is_behind_what_was_pruned_makes_no_mark() {
+    let mut tail = Tail::with_ground();
+    tail.walks.pruned(Some(time(NOW)));
+    let marks = tail.walks.state.marks.clone();
+    tail.now = NOW - 1;
+    tail.quiet();
+    assert_eq!(tail.walks.state.marks, marks);
+}
+
+#[test]
 fn a_pass_takes_all_that_a_cut_sweep_left_out_whatever_its_date() {
     let mut tail = Tail::with_ground();
     let newest = (1150..1160).rev();
@@ -688,9 +718,10 @@ fn more_unread_events_than_ids_are_kept_are_a_gap_once() {
     let step = tail.page(Task::Pass, (2901..=3000).rev(), More);
     let gap = step.gap.unwrap();
     assert_eq!((gap.reason, gap.to), (GapReason::TooMany, Some(time(2901))));
+    assert!(gap.message.contains("more new entries than"));
     assert!(step.take.len() == 99 && !tail.is_behind());
-    // It makes room, too.
-    assert!(step.prune.is_some());
+    // It makes room, too, but what ten pages of a sweep can meet stays.
+    assert_eq!(step.prune.unwrap().newest, 1000);
     tail.quiet();
     let step = tail.page(Task::Pass, (2851..=3000).rev(), More);
     assert!(step.gap.is_none() && step.take.is_empty() && !tail.is_in_pass());
@@ -760,6 +791,9 @@ fn the_end_of_a_sweep_is_stored_if_it_changes_anything() {
     tail.page(Task::Sweep, [1002, 1001], More);
     let step = tail.page(Task::Sweep, [1000], More);
     assert!(step.settles && step.must_save && step.take.is_empty());
+    tail.page(Task::Sweep, [], More);
+    let step = tail.page(Task::Sweep, [1000], More);
+    assert!(step.settles && step.must_save);
     for page in 1..=10 {
         tail.at += 1;
         let step = tail.page(Task::Sweep, [], More);

@@ -314,6 +314,7 @@ async fn the_delay_of_a_live_event_has_fractions_of_a_second_if_both_clocks_agre
         commit.server_time = now;
         commit.arrived_at = now + SignedDuration::from_millis(ahead);
         commit.entries[1].disposition = Disposition::Late;
+        commit.entries[1].created_at -= Duration::from_secs(1);
         commit.entries[2].activity_type = None;
         let changes = World::new().ledger().commit(commit).await.unwrap();
         assert_eq!(changes.delays, [expected]);
@@ -515,6 +516,30 @@ async fn a_page_also_has_repeated_entries_gaps_and_a_newest_entry() {
         assert!(record.contains(text), "{text}: {record}");
     }
     assert_eq!(records.len(), 4);
+}
+
+#[tokio::test]
+async fn gaps_and_checkpoints_are_records_with_their_kind_and_times() {
+    let world = World::new();
+    let now = Timestamp::from_second(1_500_000_000).unwrap();
+    let later = now + SignedDuration::from_secs(1);
+    let commit = Commit {
+        arrived_at: later,
+        trace: Some("a trace".to_owned()),
+        gaps: vec![gap("one")],
+        ..Commit::new(now)
+    };
+    world.ledger().commit(commit).await.unwrap();
+    world.ledger().checkpoint(Some(now)).await.unwrap();
+    let status = world.ledger().status();
+    assert_eq!((status.commits, status.backlog), (2, 2));
+    let batch = world.batch(2).await;
+    let [gap, checkpoint] = [0, 1].map(|index| Stored::read(&batch[index].line));
+    assert_eq!(gap.kind, RecordKind::Gap);
+    assert_eq!((gap.created, gap.arrived), (now, later));
+    assert_eq!(gap.trace.as_deref(), Some("a trace"));
+    assert_eq!(checkpoint.kind, RecordKind::Checkpoint);
+    assert!(checkpoint.created > later && checkpoint.created == checkpoint.arrived);
 }
 
 #[tokio::test]

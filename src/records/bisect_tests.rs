@@ -264,8 +264,8 @@ fn the_third_internal_error_after_two_minutes_makes_a_dead_letter() {
     let begun = Instant::now();
     for (seconds, expected) in [(119, Fate::Kept), (120, Fate::DeadLetters)] {
         let mut bisect = Bisect::new(1);
-        for _ in 0..2 {
-            assert_eq!(bisect.answered(1, &error, begun).0, Fate::Kept);
+        for pause in [Pause::None, Pause::For(Duration::from_secs(1))] {
+            assert_eq!(bisect.answered(1, &error, begun), (Fate::Kept, pause));
             bisect.answered(1, &Verdict::Accepted, begun);
         }
         let now = begun + Duration::from_secs(seconds);

@@ -82,7 +82,7 @@ fn certificates(field: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
         Ok(all) if !all.is_empty() => Ok(all),
         _ => Err(error(
             field,
-            "it contains no certificate in PEM formatat (-----BEGIN CERTIFICATE-----)",
+            "it contains no certificate in PEM format (-----BEGIN CERTIFICATE-----)",
         )),
     }
 }
@@ -124,7 +124,7 @@ impl TlsSection {
         };
         let chain = certificates("cert_file", &pem("cert_file", &self.cert_file)?)?;
         let key = PrivateKeyDer::from_pem_slice(&pem("key_file", &self.key_file)?).map_err(|_| {
-            error("key_file", "it contains no private key in PEM formatat (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used")
+            error("key_file", "it contains no private key in PEM format (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used")
         })?;
         let authority = self.client_ca_file.as_ref();
         let authority = authority.map(|name| pem("client_ca_file", name));
