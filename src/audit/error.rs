@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orgdata_api::ApiError;
+use orgdata_api::{ApiError, FailureReason};
 
 use super::sweep::Problem;
 use crate::ledger::{LedgerError, OtherOrganization};
@@ -35,6 +35,11 @@ impl TailError {
             Self::Ledger(_) => "state_file",
             Self::OtherOrganization(_) => OtherOrganization::REASON,
         }
+    }
+
+    /// Reports whether the API allows no request for now.
+    pub(super) fn is_rate_limit(&self) -> bool {
+        matches!(self, Self::Api(error) if error.reason() == FailureReason::RateLimited)
     }
 
     /// Returns how long the API asked to wait.

@@ -54,7 +54,7 @@ pub struct Tail {
     /// When each task is due, and how long it waits after its next failure.
     due: [Instant; Task::VARIANTS.len()],
     backoff: [Backoff; Task::VARIANTS.len()],
-    /// The pass had a request since the last sweep.
+    /// The pass had a request since the last sweep, and not only a refusal because of a rate limit.
     had_turn: bool,
     /// The task of the last request.
     last: Task,
@@ -165,7 +165,7 @@ impl Tail {
             Err(wait) => return wait,
         };
         let task = request.task;
-        (self.last, self.had_turn) = (task, self.had_turn || task == Task::Pass);
+        self.last = task;
         let span = tracing::info_span!("poll", orgdata.poll = task.as_ref());
         let outcome = self.exchange(&request).instrument(span).await;
         let wait = match &outcome {
@@ -175,7 +175,13 @@ impl Tail {
             }
             Err(error) => self.next_wait(task, error.retry_after()),
         };
-        self.due[task as usize] = Instant::now() + wait;
+        let due = Instant::now() + wait;
+        self.due[task as usize] = due;
+        match &outcome {
+            // The other task waits as long, or it would take the next request that the API allows.
+            Err(error) if error.is_rate_limit() => self.due = self.due.map(|at| at.max(due)),
+            _ => self.had_turn |= task == Task::Pass,
+        }
         self.show();
         match outcome {
             Ok(_) => self.note_success(task),

@@ -1,5 +1,6 @@
 //! What happens in the field, one file for each rule: connections that go silent, names that move, certificates that are replaced.
 
+mod allowances;
 mod answers;
 mod connections;
 mod offsets;
