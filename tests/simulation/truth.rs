@@ -115,7 +115,8 @@ impl World {
     }
 
     fn check(&self, state: &mut State, held: Held) -> Result<(), String> {
-        let is_resynced = held.tail.is_synced && state.synced_filters != held.tail.filters;
+        let filters = Some(held.tail.filters.clone()).filter(|_| held.tail.is_synced);
+        let is_resynced = filters.is_some() && state.synced_filters != filters;
         if state.begun && is_resynced {
             // What came before the first page with these filters is not counted any more.
             let there = state.beginnings.last().map_or(0, |begun| begun.rows);
@@ -138,9 +139,7 @@ impl World {
             state.taken_since = state.taken_since.min(held.tail.since);
             state.note("other filters", 0, 0);
         }
-        if held.tail.is_synced {
-            state.synced_filters.clone_from(&held.tail.filters);
-        }
+        state.synced_filters = filters;
         // A restored copy of the file forgets it.
         state.uncounted_through = state.uncounted_through.min(held.tail.watermark);
         for row in state.rows.iter_mut().filter(|row| !row.fate.known) {

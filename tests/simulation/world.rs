@@ -67,9 +67,10 @@ pub(super) struct State {
     arrived: usize,
     /// The listing was empty at the last contact.
     pub(super) was_empty: bool,
-    /// The first sync is done, and with which filters.
+    /// The first sync is done.
     pub(super) begun: bool,
-    pub(super) synced_filters: String,
+    /// The filters of the last first sync, unless the state file waits for another one.
+    pub(super) synced_filters: Option<String>,
     /// The filters of this life.
     pub(super) filters: Vec<String>,
     /// How many rows are dated ahead for ever.
@@ -158,7 +159,7 @@ pub(super) struct Fate {
 struct Backup {
     copy: Copy,
     fates: HashMap<String, Fate>,
-    filters: String,
+    filters: Option<String>,
     uncounted_through: Option<Timestamp>,
     delivered: Delivered,
 }
@@ -678,7 +679,7 @@ impl World {
 
     /// Returns whether the next page of the top is a first page, or one with other filters.
     pub(super) fn is_beginning(&self, state: &State) -> bool {
-        !state.begun || state.synced_filters != fingerprint(&state.filters)
+        !state.begun || state.synced_filters != Some(fingerprint(&state.filters))
     }
 
     /// The first page is read.
