@@ -53,16 +53,14 @@ impl<'a> Fetched<'a> {
             (entry.seen, entry.index) = (seen, index);
             ids.insert(entry.id).then_some(entry)
         });
-        let entries: Vec<_> = entries.collect();
-        // Nothing is below the cursor of an empty last page, which may be another one in each answer.
-        let is_end = entries.is_empty() && !answer.has_more;
+        let entries = entries.collect();
         let (at, took) = (ledger.now(), requested.elapsed());
         // `Date` has whole seconds: an entry that was created within this second is not dated ahead.
         let end_of_second = answer.server_time.checked_add(SECOND).unwrap_or(at);
         let before = |time: Timestamp| time.checked_sub(took).unwrap_or(time);
         let page = ReadPage {
             entries,
-            end: answer.end_cursor.clone().filter(|_| !is_end),
+            end: answer.end_cursor.clone(),
             has_more: answer.has_more,
             now: end_of_second.min(at),
             as_of: before(answer.server_time.min(at)),

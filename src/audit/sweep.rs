@@ -250,7 +250,10 @@ impl ReadPage<'_> {
 impl Walk {
     /// Reports whether the listing ends with a page that was requested with the cursor of this walk, and goes on to the next one.
     fn advance(&mut self, page: &ReadPage<'_>) -> Result<bool, Problem> {
-        let is_end = page.end.is_none() || page.end == self.cursor;
+        // Nothing is below an empty page if the one before says so as well. Its cursor may be another one in each answer.
+        let says_so = self.cursor.is_some() && !self.has_more && !page.has_more;
+        let is_over = says_so && page.entries.is_empty();
+        let is_end = page.end.is_none() || page.end == self.cursor || is_over;
         let is_stale = page.at.duration_since(self.cursor_at).abs() > FRESH;
         if is_end && is_stale && self.cursor.is_some() {
             return Err(Problem::CursorLost);

@@ -199,6 +199,24 @@ fn an_empty_page_that_the_page_before_denies_is_believed_after_a_minute() {
     assert!(step.problem.is_none() && !tail.is_in_pass());
 }
 
+/// Pages that are filtered after they were cut end like that. The second cursor is another one.
+#[test]
+fn an_empty_page_with_a_cursor_ends_nothing_unless_the_page_before_did_not_say_that_there_is_more()
+{
+    let mut tail = Tail::in_a_pass();
+    for (is_in_pass, below) in [
+        (true, Perhaps),
+        (true, More),
+        (true, Perhaps),
+        (false, Perhaps),
+    ] {
+        tail.at += 1;
+        let step = tail.page(Task::Pass, [], below);
+        assert!(step.problem.is_none());
+        assert_eq!(tail.is_in_pass(), is_in_pass);
+    }
+}
+
 #[test]
 fn a_cursor_older_than_ten_minutes_ends_nothing() {
     for (age, is_end) in [(600, true), (601, false)] {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::support::binary::{Finished, KEY, Launch, exporter, free_address, launch};
 use crate::support::collector_peer::{Peer, Reply};
 use crate::support::files::{assert_has, file as page, masked, transcript};
+use crate::support::http_peer;
 use crate::support::service::spawn;
 
 /// An API whose entries are of the last three hours, and these entries, oldest first.
@@ -265,6 +266,20 @@ async fn an_api_that_fails_in_the_middle_is_asked_again_and_given_up() {
     strike(&status(403), 8, 1000);
     let launch = verify(&api.base_url(), export(0, &entries[1..])).arg("--api.page-size=10");
     run(launch, "1 listed=60 missing=1 gone=1").await;
+}
+
+/// A cursor may be encrypted, with a random part.
+#[tokio::test]
+async fn a_listing_ends_with_an_empty_page_that_has_yet_another_cursor() {
+    let api = http_peer::Peer::start(|request, number| {
+        let is_first = !request.target().contains("before=");
+        let entry =
+            r#"{"id":"1","type":"X","createdAt":"2026-01-01T00:00:00Z","organizationId":7}"#;
+        let items = if is_first { entry } else { "" };
+        let page = format!(r#"{{"items":[{items}],"endCursor":"{number}","hasMore":false}}"#);
+        http_peer::json("200 OK", page)
+    });
+    run(verify(&api.await.url(), ""), "1 listed=1 missing=1").await;
 }
 
 /// Entries go on to arrive while it lists.

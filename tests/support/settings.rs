@@ -52,23 +52,15 @@ where
 pub(crate) fn simulated(sim: &Arc<Simulator>) -> Client {
     let sim = Arc::clone(sim);
     in_process(Duration::from_secs(10), move |request| {
-        answered_by(&sim, &request)
+        let (sim, url) = (Arc::clone(&sim), request.url());
+        let mut copy = http::Request::new(axum::body::Body::empty());
+        *copy.uri_mut() = url[url::Position::BeforePath..].parse().expect("a path");
+        copy.headers_mut().clone_from(request.headers());
+        async move {
+            let response = sim.answer(copy).await?;
+            Some(response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream())))
+        }
     })
-}
-
-/// The answer of a simulator in this process.
-pub(crate) fn answered_by(
-    sim: &Arc<Simulator>,
-    request: &reqwest::Request,
-) -> impl Future<Output = Option<http::Response<reqwest::Body>>> + Send + use<> {
-    let (sim, url) = (Arc::clone(sim), request.url());
-    let mut copy = http::Request::new(axum::body::Body::empty());
-    *copy.uri_mut() = url[url::Position::BeforePath..].parse().expect("a path");
-    copy.headers_mut().clone_from(request.headers());
-    async move {
-        let response = sim.answer(copy).await?;
-        Some(response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream())))
-    }
 }
 
 /// Of a ledger that keeps records for a collector, as the flags have it unless they are given.

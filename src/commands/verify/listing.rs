@@ -139,9 +139,10 @@ impl Listing {
         self.has_more && (is_empty || is_same) || page.has_more && self.is_last(page)
     }
 
-    /// Reports whether no cursor leads on.
+    /// Reports whether no cursor leads on. That of an empty page may be another one in each answer.
     fn is_last(&self, page: &AuditPage) -> bool {
-        page.end_cursor.is_none() || page.end_cursor == self.cursor
+        let is_below_end = page.is_empty() && !page.has_more && !self.has_more;
+        is_below_end || page.end_cursor.is_none() || page.end_cursor == self.cursor
     }
 
     fn advance(&mut self, page: &AuditPage) {

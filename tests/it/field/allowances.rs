@@ -1,7 +1,7 @@
 //! What an API allows and how its listing ends, and that requests neither stop nor never end because of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orgdata_exporter::api::Client;
@@ -10,14 +10,13 @@ use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::simulator::{Config, Simulator};
+use orgdata_exporter::simulator::{Config, Fault, FaultKind, RetryAfter, Simulator};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::settings::{answered_by, in_process, ledger, tail};
+use crate::support::settings::{in_process, ledger, simulated, tail};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tails until `task` has ended, and returns what `/metrics` says then.
 async fn tailed(client: Client, task: impl Future<Output = ()>) -> String {
@@ -41,24 +40,17 @@ async fn a_late_entry_is_found_although_fewer_requests_are_allowed_than_polls_ar
             history: 1500,
             ..Config::quiet()
         });
-        let (api, last) = (Arc::clone(&sim), Mutex::new(None::<Instant>));
-        let client = in_process(TIMEOUT, move |request| {
-            let mut last = last.lock().unwrap();
+        let mut last = None::<Instant>;
+        sim.on_request(Box::new(move |_, _| {
             let left = last.map_or(Duration::ZERO, |at| every.saturating_sub(at.elapsed()));
             if left.is_zero() {
-                *last = Some(Instant::now());
+                last = Some(Instant::now());
+                return None;
             }
-            let answer = answered_by(&api, &request);
-            async move {
-                if left.is_zero() {
-                    return answer.await;
-                }
-                let refusal = http::Response::builder().status(429);
-                let refusal = refusal.header("retry-after", left.as_millis().div_ceil(1000) as u64);
-                refusal.body("{}".into()).ok()
-            }
-        });
-        let text = tailed(client, async {
+            let pause = RetryAfter::Seconds(left.as_millis().div_ceil(1000) as u64);
+            Some(Fault::new(FaultKind::TooManyRequests(pause)))
+        }));
+        let text = tailed(simulated(&sim), async {
             tokio::time::sleep(HOUR).await;
             sim.advance(HOUR);
             sim.add_events(20);
@@ -72,31 +64,35 @@ async fn a_late_entry_is_found_although_fewer_requests_are_allowed_than_polls_ar
     }
 }
 
-/// Such a cursor may be encrypted, with a random part.
+/// Such a cursor may be encrypted, with a random part. If pages are filtered after they were cut, the page before may have said that there is
+/// more.
 #[tokio::test(start_paused = true)]
 async fn a_listing_ends_with_an_empty_page_that_has_yet_another_cursor() {
-    let requests = Arc::new(AtomicU64::default());
-    let seen = Arc::clone(&requests);
-    let client = in_process(TIMEOUT, move |request| {
-        let number = seen.fetch_add(1, Ordering::Relaxed);
-        let is_first = !request.url().as_str().contains("before=");
-        let entry =
-            r#"{"id":"1","type":"X","createdAt":"2026-01-01T00:00:00Z","organizationId":7}"#;
-        let items = if is_first { entry } else { "" };
-        let page = format!(
-            r#"{{"items":[{items}],"startCursor":null,"endCursor":"{number}","hasPrevious":false,"hasMore":false}}"#
+    for (has_more, pages) in [(false, 2), (true, 3)] {
+        let requests = Arc::new(AtomicU64::default());
+        let seen = Arc::clone(&requests);
+        let client = in_process(Duration::from_secs(10), move |request| {
+            let number = seen.fetch_add(1, Ordering::Relaxed);
+            let is_first = !request.url().as_str().contains("before=");
+            let entry =
+                r#"{"id":"1","type":"X","createdAt":"2026-01-01T00:00:00Z","organizationId":7}"#;
+            let items = if is_first { entry } else { "" };
+            let has_more = is_first && has_more;
+            let page = format!(
+                r#"{{"items":[{items}],"startCursor":null,"endCursor":"{number}","hasPrevious":false,"hasMore":{has_more}}}"#
+            );
+            async move {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                http::Response::builder().body(page.into()).ok()
+            }
+        });
+        tailed(client, tokio::time::sleep(HOUR)).await;
+        // A poll is one request.
+        let expected = 3600 / 15 + pages * 3600 / 300;
+        let requests = requests.load(Ordering::Relaxed);
+        assert!(
+            requests <= expected + 4,
+            "{requests} requests, not {expected}"
         );
-        async move {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            http::Response::builder().body(page.into()).ok()
-        }
-    });
-    tailed(client, tokio::time::sleep(HOUR)).await;
-    // A poll is one request, a re-read two.
-    let expected = 3600 / 15 + 2 * 3600 / 300;
-    let requests = requests.load(Ordering::Relaxed);
-    assert!(
-        requests <= expected + 4,
-        "{requests} requests, not {expected}"
-    );
+    }
 }
