@@ -44,8 +44,8 @@ pub const TARGETS: [(&str, Target); 6] = [
     ("accept_header", accept_header),
 ];
 
-/// The maximum length of a message with two texts of a peer: the content type and the body of an answer.
-const MAX_MESSAGE: usize = 500;
+/// The maximum length of a message with the words of a peer, in characters.
+const MAX_MESSAGE: usize = 400;
 
 /// The maximum length of a verdict, which has every known phrase at most.
 const MAX_SHOWN: usize = 1000;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use strum::{AsRefStr, IntoStaticStr, VariantArray};
 
-use super::sanitize::sanitize;
+use super::sanitize::{one_line, sanitize};
 
 use FailureReason as R;
 
@@ -14,6 +14,9 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The maximum size of the body of an error that is read as JSON, in bytes.
 pub(super) const MAX_ERROR_BODY: usize = 64 * 1024;
+
+/// The maximum length of a media type in a message, in characters. What the body says has to have room beside it.
+const MAX_MEDIA_TYPE: usize = 100;
 
 /// Why a request brought no usable response. Texts of the API in its message are sanitized.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -194,12 +197,12 @@ impl Failed<'_> {
         })
     }
 
-    /// Returns the content type without its parameters.
+    /// Returns the content type without its parameters, of at most [`MAX_MEDIA_TYPE`] characters.
     fn media_type(&self) -> String {
         let (media_type, _) = self
             .content_type
             .split_once(';')
             .unwrap_or((self.content_type, ""));
-        sanitize(media_type, self.secrets)
+        one_line(&sanitize(media_type, self.secrets), MAX_MEDIA_TYPE)
     }
 }
