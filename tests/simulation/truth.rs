@@ -115,7 +115,7 @@ impl World {
     }
 
     fn check(&self, state: &mut State, held: Held) -> Result<(), String> {
-        let filters = Some(held.tail.filters.clone()).filter(|_| held.tail.is_synced);
+        let filters = held.tail.is_synced.then(|| held.tail.filters.clone());
         let is_resynced = filters.is_some() && state.synced_filters != filters;
         if state.begun && is_resynced {
             // What came before the first page with these filters is not counted any more.
