@@ -217,6 +217,14 @@ fn an_empty_page_with_a_cursor_ends_nothing_unless_the_page_before_did_not_say_t
     }
 }
 
+/// What is below it may still be there: the newest entries may be those that a filter takes out.
+#[test]
+fn an_empty_first_page_with_a_cursor_does_not_end_a_sweep() {
+    let mut tail = Tail::synced();
+    let step = tail.page(Task::Sweep, [], Perhaps);
+    assert!(step.problem.is_none() && tail.walks.is_sweeping());
+}
+
 #[test]
 fn a_cursor_older_than_ten_minutes_ends_nothing() {
     for (age, is_end) in [(600, true), (601, false)] {
